@@ -12,6 +12,7 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.evaluation.document.report_document import NOTHING, Saturation
 from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.kernels_apart import KernelUnit, kernels_apart
@@ -200,7 +201,7 @@ def saturation_of(model: ir.Model, target: Target) -> Saturation:
     if not is_quantized(model):
         return NOTHING
     graph = named(model.clone())
-    nothing = MultiplyAccumulates({node.name or "": 0 for node in graph.graph.all_nodes()}, {}, {})
+    nothing = MultiplyAccumulates({node.name or "": 0 for node in every_node(graph.graph)}, {}, {})
     return Saturation.of(portable_sums(graph, target, prove_operators(graph, target, nothing, None)))
 
 

@@ -24,6 +24,7 @@ from ptq_cli.latency.fastest_placement import (
 from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.latency.operator_times import OperatorTimes, fast_runs, operator_times
 from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.integer_operators import MICROSOFT
 from ptq_cli.models.pair_operators import CLAMPS, dequantized_by, is_pair_node, quantized_by
 from ptq_cli.plan.graph_questions import clip_bound
@@ -176,7 +177,7 @@ RANGE = (-4.0, 4.0)
 def integer_twin(model: ir.Model, plan: Plan, target: Target) -> ir.Model:
     """Return a quantized copy of a model for measurements of time alone."""
     twin = model.clone()
-    producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
+    producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
 
     def decide(site: ActivationSite) -> QuantParameters:
         low, high = _range(producers.get(site.source))

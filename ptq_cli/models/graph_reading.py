@@ -73,6 +73,27 @@ def labeled_graphs(node: ir.Node) -> dict[str, ir.Graph]:
     return graphs
 
 
+def every_node(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
+    """Yield each node, those of nested graphs after the node that has them.
+
+    onnx_ir's ``all_nodes`` yields the same, and takes five times as long.
+    """
+    for node in graph:
+        yield node
+        if node.attributes:
+            for inner in nested_graphs(node):
+                yield from every_node(inner)
+
+
+def every_graph(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """Yield a graph and those nested in it, each before those inside its nodes."""
+    yield graph
+    for node in graph:
+        if node.attributes:
+            for inner in nested_graphs(node):
+                yield from every_graph(inner)
+
+
 def every_value(graph: ir.Graph) -> Iterator[ir.Value]:
     """Yield each value that is fed or computed, in nested graphs too, after what it is computed from."""
     yield from graph.inputs
@@ -95,7 +116,7 @@ def is_nested(value: ir.Value) -> bool:
 def names_around(graph: ir.Graph) -> Mapping[str, tuple[str, ...]]:
     """Return the names of the nodes that each node of a nested graph is inside of, by the node's name."""
     around: dict[str, tuple[str, ...]] = {}
-    for node in graph.all_nodes():
+    for node in every_node(graph):
         for inner in nested_graphs(node):
             found = (*around.get(node.name or "", ()), node.name or "")
             around.update((item.name or "", found) for item in inner)
@@ -141,7 +162,7 @@ class FreshNames:
     @classmethod
     def of(cls, graph: ir.Graph) -> Self:
         """Return names that are free in a graph and in the graphs nested in it."""
-        nodes = list(graph.all_nodes())
+        nodes = list(every_node(graph))
         values = [value for node in nodes for value in (*node.outputs, *node.inputs) if value is not None]
         values += [*graph.inputs, *graph.initializers.values()]
         values += [value for inner in graph.subgraphs() for value in inner.inputs]
@@ -162,7 +183,7 @@ def tell_apart(graph: ir.Graph) -> None:
 
     Ensures: names of the main graph, and those that are there once, are as they were.
     """
-    nodes = Counter(node.name for node in graph.all_nodes())
+    nodes = Counter(node.name for node in every_node(graph))
     values = Counter(value.name for value in every_value(graph))
     repeated = {name for name, count in [*nodes.items(), *values.items()] if name and count > 1}
     if repeated:
@@ -197,7 +218,7 @@ def remove_unused(model: ir.Model) -> None:
 
 
 def _forget_removed(model: ir.Model) -> int:
-    graphs = set(model.graphs())
+    graphs = set(every_graph(model.graph))
     values = [*every_value(model.graph), *model.graph.initializers.values()]
     removed = [(node, index) for value in values for node, index in value.uses() if node.graph not in graphs]
     for node, index in removed:

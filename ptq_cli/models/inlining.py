@@ -9,7 +9,7 @@ from onnx_ir.passes import PreconditionError
 from onnx_ir.passes.common import InlinePass
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
-from ptq_cli.models.graph_reading import FreshNames, input_at
+from ptq_cli.models.graph_reading import FreshNames, every_node, input_at
 
 
 def inline_functions(model: ir.Model) -> ir.Model:
@@ -41,7 +41,7 @@ def spell_out_older(model: ir.Model, opset: int) -> None:
     conversion.
     """
     names = FreshNames.of(model.graph)
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.domain:
             continue
         if node.op_type == "BatchNormalization" and node.attributes.get_int("spatial", 1) == 0:
@@ -60,7 +60,7 @@ def set_resize_modes(model: ir.Model) -> None:
         ONNX Runtime, ``core/providers/cpu/tensor/upsamplebase.h``: before opset 11 the transformation is
         "asymmetric", and the nearest mode "simple".
     """
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if node.op_type != "Resize" or node.domain:
             continue
         node.attributes["coordinate_transformation_mode"] = ir.AttrString(

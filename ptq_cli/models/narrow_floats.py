@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import to_half
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_graph, every_node
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import is_dynamic_quantize, is_in_two_levels
 
@@ -35,7 +35,7 @@ def narrow_floats(model: ir.Model) -> None:
     narrowing = _Narrowing(model)
     narrowing.inputs()
     narrowing.constants()
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         narrowing.node(node)
     narrowing.outputs()
 
@@ -61,14 +61,14 @@ class _Narrowing:
             for node, index in uses:
                 node.replace_input_with(index, cast.outputs[0])
             self._graph.insert_before(next(iter(self._graph)), [cast])
-        for graph in self._model.graphs():
+        for graph in every_graph(self._model.graph):
             for value in graph.inputs if graph is not self._graph else ():
                 if value.dtype == FLOAT:
                     value.type = ir.TensorType(HALF)
 
     def constants(self) -> None:
         """Round constants; one that some operator needs in float32 stays, beside its float16 copy."""
-        for graph in self._model.graphs():
+        for graph in every_graph(self._model.graph):
             for name, value in list(graph.initializers.items()):
                 tensor = value.const_value
                 if tensor is None or tensor.dtype != FLOAT or value.is_graph_output():

@@ -10,6 +10,7 @@ from onnx import version_converter
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.inlining import (
     FIRST_RESIZE_WITH_MODES,
     inline_functions,
@@ -82,7 +83,7 @@ def raise_opset(model: ir.Model, version: int, what: str) -> ir.Model:
 
 
 def _require_one_sequence(model: ir.Model, opset: int, what: str) -> None:
-    scans = [node for node in model.graph.all_nodes() if node.op_type == "Scan" and not node.domain]
+    scans = [node for node in every_node(model.graph) if node.op_type == "Scan" and not node.domain]
     if scans and opset < SCAN_OF_ONE_SEQUENCE:
         raise InvalidOnnxError(
             f"'{what}' has a Scan ('{scans[0].name}') of opset {opset}, which runs over a batch of sequences "
@@ -93,8 +94,8 @@ def _require_one_sequence(model: ir.Model, opset: int, what: str) -> None:
 
 def _restore_metadata(converted: ir.Model, original: ir.Model) -> None:
     """Give nodes the metadata of those that they came from, which tell the module path."""
-    known = {node.outputs[0].name: node for node in original.graph.all_nodes() if node.outputs}
-    for node in converted.graph.all_nodes():
+    known = {node.outputs[0].name: node for node in every_node(original.graph) if node.outputs}
+    for node in every_node(converted.graph):
         source = known.get(node.outputs[0].name) if node.outputs else None
         if source is not None and source.op_type == node.op_type:
             node.metadata_props.update(source.metadata_props)

@@ -21,6 +21,7 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
@@ -253,7 +254,7 @@ def make_export(
     """
     recipe = resolved.recipe
     path = output or run.quantized_file(recipe.weights)
-    is_partly_quantized = any(is_pair_node(node) for node in graph.graph.all_nodes())
+    is_partly_quantized = any(is_pair_node(node) for node in every_node(graph.graph))
     if float_model.is_apart and recipe.model.path is not None:
         require_data_output(path, Path(recipe.model.path))
     interruptions = Interruptions(progress, asked=keeps_on_interrupt)

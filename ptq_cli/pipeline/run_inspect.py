@@ -14,7 +14,7 @@ from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.batch_axes import note_told_axes
-from ptq_cli.models.graph_reading import value_spec
+from ptq_cli.models.graph_reading import every_node, value_spec
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
@@ -166,7 +166,7 @@ def run_inspect(request: Request) -> Inspection:
 def _has_integers_without_pairs(model: ir.Model) -> bool:
     """Return whether a graph has weights that a float graph would not show to be integers."""
     return any(
-        node.op_type == DYNAMIC_LSTM or product_of(node) is not None for node in model.graph.all_nodes()
+        node.op_type == DYNAMIC_LSTM or product_of(node) is not None for node in every_node(model.graph)
     )
 
 
@@ -221,7 +221,7 @@ def _inspection(
         outputs=tuple(value_spec(value) for value in graph.outputs),
         parameters=parameter_count(model),
         plan=plan,
-        shapes={node.name or "": _shape(node.outputs[0]) for node in graph.all_nodes()},
+        shapes={node.name or "": _shape(node.outputs[0]) for node in every_node(graph)},
         parity=parity,
         work=with_products(multiply_accumulates(model, sizes), dynamic_parts(model)).of_one(batch or 1),
         formats=formats,

@@ -29,6 +29,7 @@ from ptq_cli.evaluation.proof import (
 )
 from ptq_cli.models.batch_axes import Axes, fix_inputs, note_told_axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import QUANTIZE
@@ -383,9 +384,9 @@ def _require_limits(options: VerifyOptions) -> None:
 
 def _unread_blocks(graph: ir.Model, target: Target, kernels: Mapping[str, Kernel] | None) -> Iterator[Fault]:
     """Yield layers whose weight is in blocks that a kernel reads, and that did not get that kernel."""
-    if kernels is None or any(node.op_type == QUANTIZE for node in graph.graph.all_nodes()):
+    if kernels is None or any(node.op_type == QUANTIZE for node in every_node(graph.graph)):
         return  # Beside integers a weight may be in blocks for the sake of the file alone.
-    for node in graph.graph.all_nodes():
+    for node in every_node(graph.graph):
         described, kernel = in_blocks(node, target), kernels[node.name or ""]
         wanted = target.op[node.op_type].blocks if described else None
         if wanted is not None and kernel.name != wanted.kernel:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import QuantizerValueError
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.placement.planning import Planning, settled_plan
@@ -182,7 +183,7 @@ def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> No
 
 def _scales(model: ir.Model, placement: Placement, plan: Plan) -> Iterator[tuple[str, ir.Value | None]]:
     families = placement.settings.activation_families
-    nodes = {node.name: node for node in model.graph.all_nodes()}
+    nodes = {node.name: node for node in every_node(model.graph)}
     weights = {site for site, item in placement.families.items() if item.powers_of_two}
     fixed = {name for name, site in plan.activations.items() if families[site.source].powers_of_two}
     for site in weights:

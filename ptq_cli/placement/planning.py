@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.formats import BY_NAME, FloatFormat, IntegerFormat
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.placement.tensor_settings import TensorSettings
 from ptq_cli.placement.unlike_joins import MeasuredRanges, found_unlike
 from ptq_cli.placement.weight_sites import with_tables
@@ -44,7 +45,7 @@ def with_formats(
     if sites == plan.activations:
         return plan
     layers = {layer.name: layer for layer in plan.layers}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         layer = layers[node.name or ""]
         if layer.quantized and (reason := _float_reason(node, layer, sites, layers, target)):
             layers[layer.name] = replace(layer, quantized=False, between_pairs=True, reason=reason)

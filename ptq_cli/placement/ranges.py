@@ -16,6 +16,7 @@ from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters, fake_quantize
 from ptq_cli.core.errors import NonFiniteActivationError, StaleCalibrationError
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.placement.reader_bounds import Bounds
 from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM
@@ -188,7 +189,7 @@ def without_noisy_forms(
     model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters], calibration: Calibration
 ) -> Plan:
     """Return the plan with those operators in float, between their pairs, whose integer form adds noise."""
-    nodes = {node.name or "": node for node in model.graph.all_nodes()}
+    nodes = {node.name or "": node for node in every_node(model.graph)}
     return replace(
         plan,
         layers=tuple(

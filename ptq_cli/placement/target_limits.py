@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ptq_cli.amax.overrides import Meant, OverridesByName, described
 from ptq_cli.core.errors import TargetOverrideError
 from ptq_cli.core.formats import FLOATS
-from ptq_cli.models.graph_reading import rank_of
+from ptq_cli.models.graph_reading import every_node, rank_of
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target, WeightRule
 from ptq_cli.recipe.quantizer_families import (
@@ -110,7 +110,7 @@ def require_alike(
     model: ir.Model,
 ) -> None:
     """Raise if a layer would multiply a float format by another one: no kernel has factors of two types."""
-    nodes = {node.name: node for node in model.graph.all_nodes()}
+    nodes = {node.name: node for node in every_node(model.graph)}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     for site in plan.weights:
         node = nodes[site.node]

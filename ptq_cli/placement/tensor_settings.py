@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.amax.method_registry import AUTO
 from ptq_cli.amax.overrides import Meant, OverridesByName, require_matches, settings_for
-from ptq_cli.models.graph_reading import constant_shape, names_around
+from ptq_cli.models.graph_reading import constant_shape, every_node, names_around
 from ptq_cli.placement.target_limits import (
     block_rule,
     decided_layers,
@@ -45,7 +45,7 @@ from ptq_cli.recipe.sections import (
 def meant_activations(model: ir.Model, plan: Plan, rules: Rules) -> dict[str, Meant]:
     """Return what means each activation of a plan, by the tensor whose statistics decide."""
     around = names_around(model.graph)
-    producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
+    producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
     names: dict[str, dict[str, None]] = {}
     ops: dict[str, dict[str, None]] = {}
     for site in plan.activations.values():
@@ -68,7 +68,7 @@ def _computing(node: ir.Node | None, rules: Rules) -> list[ir.Node]:
 
 def meant_weights(model: ir.Model, sites: Sequence[WeightSite]) -> dict[WeightSite, Meant]:
     """Return what means each weight: its own name, and its layer's."""
-    ops = {node.name: node.op_type for node in model.graph.all_nodes()}
+    ops = {node.name: node.op_type for node in every_node(model.graph)}
     around = names_around(model.graph)
     return {
         site: Meant((site.tensor, site.node, *around.get(site.node, ())), (ops[site.node],)) for site in sites
@@ -78,7 +78,7 @@ def meant_weights(model: ir.Model, sites: Sequence[WeightSite]) -> dict[WeightSi
 def meant_layers(model: ir.Model) -> dict[str, Meant]:
     """Return what means each layer: its name, and those of its outputs and of the layers around it."""
     found, around = {}, names_around(model.graph)
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         names = [node.name, *(item.name for item in node.outputs), *around.get(node.name or "", ())]
         found[node.name or ""] = Meant(tuple(filter(None, names)), (node.op_type,))
     return found

@@ -14,6 +14,7 @@ from ptq_cli.amax.decide import decide
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.formats import FloatFormat
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.placement.ranges import union_of
 from ptq_cli.plan.graph_questions import Rules, clamp_behind, moved_inputs, moved_to
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
@@ -68,7 +69,7 @@ def unlike_joins(
     """
     rules = Rules(target)
     integer = {layer.name for layer in plan.layers if layer.quantized}
-    for node in reversed(list(model.graph.all_nodes())):
+    for node in reversed(list(every_node(model.graph))):
         rule = rules.of(node)
         if rule is None or rule.kind != "join" or (node.name or "") not in integer:
             continue

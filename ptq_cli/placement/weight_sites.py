@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.models.files.mapped_constants import is_turned
-from ptq_cli.models.graph_reading import constant_shape
+from ptq_cli.models.graph_reading import constant_shape, every_node
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.placement.target_limits import MATRIX, block_rule
 from ptq_cli.placement.tensor_settings import TensorSettings
@@ -38,7 +38,7 @@ def formatted_sites(
 ) -> dict[WeightSite, WeightSite]:
     """Return the sites of a plan with the formats of their quantizers."""
     constants = model.graph.initializers
-    ops = {node.name: node.op_type for node in model.graph.all_nodes()}
+    ops = {node.name: node.op_type for node in every_node(model.graph)}
     found = {}
     for site in plan.weights:
         family, mode = settings.weight_families[site], settings.modes.get(site.node, STATIC)
@@ -102,7 +102,7 @@ def described_weights(
     model: ir.Model, families: Mapping[WeightSite, WeightFamily], target: Target
 ) -> dict[str, str]:
     """Return the quantizers of weights that are not those of the target, in words."""
-    ops = {node.name: node.op_type for node in model.graph.all_nodes()}
+    ops = {node.name: node.op_type for node in every_node(model.graph)}
     return {
         site.node: described(item)
         for site, item in families.items()

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import every_node, input_at
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, QUANTIZING, dequantized_by, quantized_by
 
@@ -17,7 +17,7 @@ FLOAT_MODEL = "pass the float model that it was made from"
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
     """Return the nodes that quantize or dequantize, and those that do it inside."""
-    found = [node for node in graph.all_nodes() if node.op_type in (*QUANTIZING, DYNAMIC_LSTM)]
+    found = [node for node in every_node(graph) if node.op_type in (*QUANTIZING, DYNAMIC_LSTM)]
     alone = next((node for node in found if node.op_type != DYNAMIC_LSTM and not is_paired(node)), None)
     if alone is not None:
         raise quantized_already(alone)

@@ -6,7 +6,7 @@ from math import prod
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import constant_shape, input_at, rank_of
+from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, rank_of
 from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
 from ptq_cli.plan.graph_questions import (
     Reasons,
@@ -46,7 +46,7 @@ def dynamic_operators(target: Target) -> frozenset[str]:
 def slow_layers(model: ir.Model, target: Target) -> dict[str, str]:
     """Return the layers that are slower with ranges found at each run than in float, with the reason."""
     notes = {name: rule.dynamic_note for name, rule in target.op.items() if rule.dynamic_note}
-    return {node.name or "": notes[node.op_type] for node in model.graph.all_nodes() if node.op_type in notes}
+    return {node.name or "": notes[node.op_type] for node in every_node(model.graph) if node.op_type in notes}
 
 
 def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
@@ -59,7 +59,7 @@ def dynamic_candidates(model: ir.Model, plan: Plan, target: Target) -> tuple[str
     names = {layer.name for layer in plan.layers if layer.quantized and not layer.dynamic}
     return tuple(
         node.name or ""
-        for node in model.graph.all_nodes()
+        for node in every_node(model.graph)
         if node.name in names
         and (rule := target.op.get(node.op_type)) is not None
         and rule.kind == "compute"

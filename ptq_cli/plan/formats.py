@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import FLOAT4_E2M1
-from ptq_cli.models.graph_reading import constant_shape, every_value, input_at
+from ptq_cli.models.graph_reading import constant_shape, every_node, every_value, input_at
 from ptq_cli.models.pair_operators import BLOCK, CLAMPS
 from ptq_cli.plan.graph_questions import Rules, clamp_refusal, clip_bound
 from ptq_cli.plan.sites import Plan, WeightSite
@@ -68,7 +68,7 @@ def without_kernels(
     if not formats:
         return {}
     rules, found = Rules(target), {}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = rules.of(node)
         if rule is None:
             continue
@@ -126,7 +126,7 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
     operator before it, which is integer only with a quantized output, gets its own site with the same grid:
     the results of the Clip lie on that grid again.
     """
-    producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
+    producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
     layers = {layer.name: layer for layer in plan.layers}
     sites = dict(plan.activations)
     for site in plan.activations.values():
@@ -158,7 +158,7 @@ def fit_clamps(
     does not treat the Clip as redundant, and computes the operator before it in float. (For a Clip with an
     upper bound it requires less: that the bounds, rounded to the grid, are its ends.)
     """
-    producers = {value.name: node for node in model.graph.all_nodes() for value in node.outputs}
+    producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
     fitted = dict(parameters)
     for source, grid in parameters.items():
         clip = producers.get(source)
@@ -181,7 +181,7 @@ def raise_zero_points(
     """
     weighted = {site.node for site in plan.weights}
     faulty: dict[str, bool] = {}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = target.op.get(node.op_type)
         if rule is None or node.name not in weighted:
             continue

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 import onnx_ir as ir
-from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import DataShapeError, ModelInputError
 from ptq_cli.core.known_names import did_you_mean
@@ -13,7 +12,7 @@ from ptq_cli.core.tensors import format_shape, is_cache, starts_empty
 from ptq_cli.models.graph_reading import every_value, nested_graphs
 from ptq_cli.models.index_tables import longest_sequence
 from ptq_cli.models.pair_operators import is_dynamic_quantize
-from ptq_cli.models.parity import quiet_exporter
+from ptq_cli.models.shapes import all_known, infer_shapes
 
 # The shape of every value of a graph for inputs of one size: symbolic sizes become numbers.
 
@@ -49,8 +48,11 @@ def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = Non
     the rows of a shorter table of positions. A symbol has the same size in every input, and ``past + new`` is
     the sum of two.
     """
+    given = _given(model, sizes or {})
+    fed = all(value.shape is not None and value.shape.is_static() for value in model.graph.inputs)
+    if fed and all_known(model.graph):
+        return _bound(model.graph, {})
     bound = model.clone()
-    given = _given(bound, sizes or {})
     assumed: dict[str, int] = {}
     symbols: dict[str, int] = {}
     constants = bound.graph.initializers
@@ -64,12 +66,16 @@ def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = Non
     length = min(ASSUMED_LENGTH, longest_sequence(model.graph) or ASSUMED_LENGTH)
     for value in sorted(inputs, key=_order):
         value.shape = ir.Shape(_numbers(value, given.get(value.name or ""), symbols, assumed, length))
+    fixed = set(inputs)
     for value in every_value(bound.graph):
-        if not any(value is item for item in inputs):
+        if value not in fixed:
             _forget(value, symbols)
-    with quiet_exporter():
-        bound = passes.ShapeInferencePass(check_type=False, strict_mode=False)(bound).model
-    values = [*every_value(bound.graph), *constants.values()]
+    infer_shapes(bound, strict=False)
+    return _bound(bound.graph, assumed)
+
+
+def _bound(graph: ir.Graph, assumed: Mapping[str, int]) -> BoundShapes:
+    values = [*every_value(graph), *graph.initializers.values()]
     return BoundShapes(
         {value.name or "": _shape(value) for value in values if value.shape is not None}, assumed
     )

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.core.pair_sums import Order, PairRule, conv_orders, conv_transpose_orders
-from ptq_cli.models.graph_reading import constant_shape, input_at, labeled_graphs, nested_graphs
+from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, labeled_graphs, nested_graphs
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
@@ -27,7 +27,7 @@ def nested_refusals(graph: ir.Graph, target: Target) -> dict[str, str]:
         reason = _refusal(node, target)
         for inner in nested_graphs(node):
             if reason:
-                found |= {item.name or "": reason for item in inner.all_nodes()}
+                found |= {item.name or "": reason for item in every_node(inner)}
             else:
                 found |= nested_refusals(inner, target)
     return found
@@ -40,7 +40,7 @@ def layers_never_run(graph: ir.Graph, never_seen: Collection[str]) -> dict[str, 
         for label, inner in labeled_graphs(node).items():
             if any(value.name in never_seen for value in _own_values(inner)):
                 reason = _never_ran(node, label)
-                found |= {item.name or "": reason for item in inner.all_nodes()}
+                found |= {item.name or "": reason for item in every_node(inner)}
             else:
                 found |= layers_never_run(inner, never_seen)
     return found
@@ -90,7 +90,7 @@ def in_pairs(
     Nothing is asked of weights that no kernel adds up in 16 bits: those read as floats or in blocks, those
     of 7 bits or fewer, those of a depthwise Conv, and those that meet activations of 7 bits or fewer.
     """
-    nodes = {node.name or "": node for node in graph.all_nodes()}
+    nodes = {node.name or "": node for node in every_node(graph)}
     between_pairs = {layer.name for layer in plan.layers if layer.between_pairs}
     orders: dict[Stored, dict[Order, None]] = {}
     for site in sites:

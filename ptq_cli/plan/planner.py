@@ -13,7 +13,7 @@ from types import MappingProxyType
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.models.graph_reading import every_value, nested_graphs
+from ptq_cli.models.graph_reading import every_node, every_value, nested_graphs
 from ptq_cli.plan.already_quantized import adds_mask, quantized_already, quantizing_nodes
 from ptq_cli.plan.dynamic_layers import Computing, plan_stored
 from ptq_cli.plan.graph_questions import (
@@ -178,7 +178,7 @@ def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuanti
 def _unjoined_results(graph: ir.Graph, unjoined: Reasons, target: Target) -> dict[str, str]:
     return {
         value.name or "": f"reads {node.op_type} '{node.name}', which stays float: {reason}"
-        for node in graph.all_nodes()
+        for node in every_node(graph)
         if (reason := unjoined.get(node.name or ""))
         for value in moved_from(node.outputs[0], target)
     }
@@ -195,7 +195,7 @@ def _untrapped(
     while True:
         requests = Requests(rules, refused)
         computing = Computing(requests=requests, in_float=in_float, dynamic=dynamic)
-        for node in graph.all_nodes():
+        for node in every_node(graph):
             rule = rules.of(node)
             if rule is not None and rule.kind == "compute":
                 computing.plan(node, rule)
@@ -224,7 +224,7 @@ def _plan(graph: ir.Graph, requests: Requests, computing: Computing) -> Plan:
             symmetric=rule.symmetric,
             fixed=fixed.get(source, {}),
         )
-    layers = tell_ties(graph, (layer_plan(node, requests) for node in graph.all_nodes()), computing.weights)
+    layers = tell_ties(graph, (layer_plan(node, requests) for node in every_node(graph)), computing.weights)
     target = requests.rules.target.name
     return Plan(
         target=target,

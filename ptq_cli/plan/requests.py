@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import is_turned
-from ptq_cli.models.graph_reading import constant_shape, input_at
+from ptq_cli.models.graph_reading import constant_shape, every_node, input_at
 from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
 from ptq_cli.plan.graph_questions import (
     Reasons,
@@ -190,7 +190,7 @@ class Requests:
         Without it ONNX Runtime 1.31 moves its own transposes of an integer convolution to a Transpose or
         Reshape there, looks for the reader among the ordinary inputs of the If or Loop, and crashes.
         """
-        for node in graph.all_nodes():
+        for node in every_node(graph):
             rule = self.rules.of(node)
             for value in node.outputs if rule is not None and rule.kind == "same" else ():
                 is_captured = any(reader.graph is not node.graph for reader, _ in value.uses())
@@ -203,7 +203,7 @@ class Requests:
         The weights of ``stored`` layers are integers already, so that the runtime does not quantize them.
         """
         found = {}
-        for node in graph.all_nodes():
+        for node in every_node(graph):
             if not (why := self._apart(node, stored)):
                 continue
             inputs = [value for value in node.inputs if value is not None and not float_refusal(value)]

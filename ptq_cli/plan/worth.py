@@ -12,7 +12,7 @@ from math import prod
 import onnx_ir as ir
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.models.graph_reading import constant_shape, every_value, short_name
+from ptq_cli.models.graph_reading import constant_shape, every_node, every_value, short_name
 from ptq_cli.plan.multiply_accumulates import Shape, bind_shapes, multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
@@ -158,7 +158,7 @@ def _conversions(model: ir.Model, plan: Plan, integer: set[str], sizes: Sizes) -
 
 def conversions_at_each_run(model: ir.Model, dynamic: Collection[str], sizes: Sizes) -> Iterator[int]:
     """Yield what layers with ranges found at each run convert: what they read, and what they return."""
-    for node in model.graph.all_nodes() if dynamic else ():
+    for node in every_node(model.graph) if dynamic else ():
         if node.name in dynamic:
             for value in (node.inputs[0], node.outputs[0]):
                 yield PER_NODE + PER_ELEMENT * (sizes.elements(value.name or "") or 0 if value else 0)
@@ -183,7 +183,7 @@ def worthless_layers(
     if not small:
         return {}
     sizes = Sizes.of(model)
-    nodes = {node.name: node for node in model.graph.all_nodes()}
+    nodes = {node.name: node for node in every_node(model.graph)}
     small = [name for name in small if _wastes_time(nodes[name], sizes)]
     if {site.node for site in plan.weights} <= set(small) and len(
         list(_groups(model, plan, small, target))
@@ -217,7 +217,7 @@ def _byte_wasters(model: ir.Model, plan: Plan, target: Target) -> Iterator[str]:
     """Yield the integer compute operators whose weight saves less than their own pairs add."""
     sites = {site.node: site for site in plan.weights}
     integer = {layer.name for layer in plan.layers if layer.quantized}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = target.op.get(node.op_type)
         if (node.name or "") not in integer or rule is None or rule.kind != "compute":
             continue
@@ -250,13 +250,13 @@ def _groups(model: ir.Model, plan: Plan, small: Iterable[str], target: Target) -
     computing = {name for name, rule in target.op.items() if rule.kind == "compute"}
     between = {
         node
-        for node in model.graph.all_nodes()
+        for node in every_node(model.graph)
         if (node.name or "") in integer and node.op_type not in computing
     }
-    between |= {node for node in model.graph.all_nodes() if (node.name or "") in meant}
+    between |= {node for node in every_node(model.graph) if (node.name or "") in meant}
     seen: set[ir.Node] = set()
     passed: set[ir.Value] = set()
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if (node.name or "") not in meant or node in seen:
             continue
         waiting, group = [node], []

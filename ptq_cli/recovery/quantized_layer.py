@@ -14,7 +14,7 @@ from ptq_cli.core.errors import UnsupportedFormatError
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.core.pair_sums import exceeds_pairs, mates_along
 from ptq_cli.models.files.mapped_constants import mapped
-from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.requests import tied_tables
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
@@ -111,7 +111,7 @@ class _Layers:
     def __init__(self, float_model: ir.Model, plan: Plan, parameters: Parameters) -> None:
         self._parameters = parameters
         self._nodes = {node.name: node for node in float_model.graph}
-        every = {node.name: node for node in float_model.graph.all_nodes()}
+        every = {node.name: node for node in every_node(float_model.graph)}
         tied = set(_tied(float_model.graph, plan, parameters))
         self._tables = {site for site in tied if site.block_kernel}
         self._shared = {*_shared_weights(every, plan, parameters), *(tied - self._tables)}

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from ptq_cli.core.formats import FLOAT4_E2M1
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_node
 from ptq_cli.models.pair_operators import (
     BLOCK,
     DEQUANTIZE,
@@ -77,13 +77,13 @@ def decoded(content: bytes) -> bytes:
     """
     model = ir.from_proto(onnx.ModelProto.FromString(content))
     names = FreshNames.of(model.graph)
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         source = node.inputs[0] if is_four_bit(node) else None
         if is_dynamic_quantize(node):
             _round_at_each_run(model, node, names)
         elif source is not None and source.const_value is not None:
             _store_floats(model, node, source.const_value.numpy())
-    for node in reversed(list(model.graph.all_nodes())):
+    for node in reversed(list(every_node(model.graph))):
         unread = not any(value.uses() or value.is_graph_output() for value in node.outputs)
         if unread and node.graph is not None:
             node.graph.remove(node, safe=True)

@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.plan.target.rules import RUNTIME_TITLES
 
 Placement = Literal["integer", "float", "gone"]
@@ -98,7 +99,7 @@ class Engine(ABC):
         """Return how many nodes, those of nested graphs too, it computes in integers and in floats."""
         graph = model.load()
         kernels = self.find_kernels(graph)
-        nodes = graph.graph.all_nodes()
+        nodes = every_node(graph.graph)
         counts = Counter((node.op_type, kernels[node.name or ""].placement) for node in nodes)
         return KernelCounts(
             self.title,

@@ -12,6 +12,7 @@ import onnxruntime
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.integer_operators import INTEGER_OPERATORS, is_integer_operator
 from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OPENVINO, QNN, RUNTIME_TITLES, Target
@@ -89,7 +90,7 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
     unique.
     """
     marked = model.clone()
-    nodes = zip(marked.graph.all_nodes(), model.graph.all_nodes(), strict=True)
+    nodes = zip(every_node(marked.graph), every_node(model.graph), strict=True)
     for index, (node, original) in enumerate(nodes):
         if node.op_type != original.op_type:
             raise RuntimeError("a cloned graph has another order")
@@ -105,7 +106,7 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
             continue
         found[index] = Kernel(placement, kernel.op_type)
     gone = Kernel("gone")
-    return {node.name or "": found.get(index, gone) for index, node in enumerate(model.graph.all_nodes())}
+    return {node.name or "": found.get(index, gone) for index, node in enumerate(every_node(model.graph))}
 
 
 def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:

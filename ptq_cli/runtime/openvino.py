@@ -15,6 +15,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import MissingRuntimeError, PtqError, RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.target.rules import OPENVINO
 from ptq_cli.runtime.engine import MARK, Engine, Kernel, Model, Placement, marked_graph
@@ -78,7 +79,7 @@ class OpenVino(Engine):
         top = set(model.graph)
         return {
             node.name or "": found.get(node, Kernel("gone")) if node in top else inside
-            for node in model.graph.all_nodes()
+            for node in every_node(model.graph)
         }
 
 

@@ -23,6 +23,7 @@ from ptq_cli.core.errors import MissingRuntimeError, first_line
 from ptq_cli.core.process import STDERR, STDOUT, is_own_process
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.pair_operators import CLAMPS, is_pair_node
 from ptq_cli.plan.target.rules import QNN
 from ptq_cli.runtime.engine import (
@@ -81,7 +82,7 @@ class Qnn(Engine):
         nodes = enumerate(model.graph)
         found = {node: _kernel(node, placed.get(index, "")) for index, node in nodes}
         inside = Kernel("float", ON_CPU)  # The HTP has no loops and branches.
-        return {node.name or "": found.get(node, inside) for node in model.graph.all_nodes()}
+        return {node.name or "": found.get(node, inside) for node in every_node(model.graph)}
 
 
 QNN_HTP = Qnn()

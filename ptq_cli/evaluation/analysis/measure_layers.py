@@ -24,6 +24,7 @@ from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.evaluation.evaluator import Evaluator
 from ptq_cli.evaluation.model_outputs import Place, first_nonfinite
 from ptq_cli.evaluation.sample_axes import Axis, Runs, run_evaluator, turned
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs
 from ptq_cli.qdq.staged_model import Held, StagedModel, Tensors
 from ptq_cli.runtime.session import Session
@@ -259,7 +260,7 @@ def activation_rows(
     ``better`` returns which amax method would be better for a tensor; it is called only for bad ones.
     """
     makers = {
-        value.name: node.op_type for node in twins.float_model.graph.all_nodes() for value in node.outputs
+        value.name: node.op_type for node in every_node(twins.float_model.graph) for value in node.outputs
     }
     for name, pair in twins.pairs.items():
         sums, parameters = measured.quantizations[name], pair.parameters

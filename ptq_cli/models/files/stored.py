@@ -42,6 +42,7 @@ from ptq_cli.models.files.possible_sizes import (
     require_possible_sizes,
     require_text,
 )
+from ptq_cli.models.graph_reading import every_graph
 from ptq_cli.models.opset import name_default_domain
 
 LARGEST_BYTES = 2**31 - 2**24
@@ -319,7 +320,7 @@ def release(model: ir.Model) -> None:
 
 def constants_of(model: ir.Model) -> Iterator[ir.Value]:
     """Yield the constants of a model, those of nested graphs too."""
-    for graph in model.graphs():
+    for graph in every_graph(model.graph):
         yield from graph.initializers.values()
 
 

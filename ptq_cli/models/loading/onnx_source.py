@@ -28,7 +28,7 @@ from ptq_cli.models.files.possible_sizes import (
     require_possible_sizes,
     require_text,
 )
-from ptq_cli.models.graph_reading import value_spec
+from ptq_cli.models.graph_reading import every_graph, every_node, value_spec
 from ptq_cli.models.index_tables import longest_sequence, rows_of_tables
 from ptq_cli.models.inlining import large_constants_aside
 from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
@@ -111,8 +111,8 @@ def forget_negative_sizes(proto: onnx.ModelProto) -> bool:
 
 def forget_sizes_of_values(model: ir.Model) -> None:
     """Do the same to a model that is loaded already, beside its external data."""
-    values = [value for graph in model.graphs() for value in graph.inputs]
-    values += [value for node in model.graph.all_nodes() for value in node.outputs]
+    values = [value for graph in every_graph(model.graph) for value in graph.inputs]
+    values += [value for node in every_node(model.graph) for value in node.outputs]
     for value in values:
         sizes = list(value.shape or ())
         if any(isinstance(size, int) and size < 0 for size in sizes):
@@ -244,8 +244,10 @@ def _require_inferred(model: ir.Model) -> None:
 
 def _require_values(model: ir.Model, name: str) -> None:
     """Refuse a constant whose bytes are not those of its shape, which the checker does not look at."""
-    constants = [value.const_value for graph in model.graphs() for value in graph.initializers.values()]
-    attributes = [item for node in model.graph.all_nodes() for item in node.attributes.values()]
+    constants = [
+        value.const_value for graph in every_graph(model.graph) for value in graph.initializers.values()
+    ]
+    attributes = [item for node in every_node(model.graph) for item in node.attributes.values()]
     constants += [item.value for item in attributes if item.type == ir.AttributeType.TENSOR]
     for tensor in constants:
         if not isinstance(tensor, ir.serde.TensorProtoTensor):
@@ -267,7 +269,7 @@ def _load(path: Path, files: Sequence[Path]) -> ir.Model:
     if sum(file.stat().st_size for file in files) <= stored.LARGEST_BYTES:
         # Prepared models leave this folder, so that their data must come with them.
         return ir.external_data.load_to_model(model)
-    for graph in model.graphs():
+    for graph in every_graph(model.graph):
         for value in graph.initializers.values():
             with mapped(value) as array:  # Where that cannot be done, now is the time to say so.
                 small = array.nbytes < stored.SMALLEST_EXTERNAL
@@ -277,7 +279,7 @@ def _load(path: Path, files: Sequence[Path]) -> ir.Model:
 
 
 def _load_attributes(model: ir.Model) -> None:
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         for name, attribute in list(node.attributes.items()):
             if isinstance(attribute.value, ir.ExternalTensor):
                 node.attributes[name] = ir.AttrTensor(name, _loaded(attribute.value))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import LAZY, Move, moved_tensor
-from ptq_cli.models.graph_reading import input_at, register_constant
+from ptq_cli.models.graph_reading import every_node, input_at, register_constant
 from ptq_cli.models.preparing.rewriting import array_of, drop, made_by
 
 Pick = Callable[[Sequence[object]], object]
@@ -23,7 +23,7 @@ def fold_known(model: ir.Model) -> int:
     Ensures: what was folded is an initializer of the main graph; of a constant on disk nothing was read.
     """
     folded = 0
-    for node in [item for item in model.graph.all_nodes() if item.domain == "" and item.op_type in _FOLDS]:
+    for node in [item for item in every_node(model.graph) if item.domain == "" and item.op_type in _FOLDS]:
         tensors = _FOLDS[node.op_type](node)
         if tensors is None or any(output.is_graph_output() for output in node.outputs):
             continue
@@ -115,7 +115,7 @@ def fold_lazily(model: ir.Model) -> int:
     Ensures: what was folded is an initializer of the main graph, and nothing of it was read.
     """
     folded = 0
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         source = node.inputs[0] if node.inputs else None
         tensor = source.const_value if source is not None else None
         if node.domain or source is None or source.is_graph_input() or not isinstance(tensor, LAZY):

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_graph, every_node
 
 FLOAT = ir.DataType.FLOAT
 BFLOAT16 = ir.DataType.BFLOAT16
@@ -27,14 +27,14 @@ def widen_half(model: ir.Model) -> str:
     float32, is left as it is.
     """
     take_float32(model)
-    nodes = [*model.graph.all_nodes()]
+    nodes = [*every_node(model.graph)]
     found = {value.dtype for node in nodes if node.op_type != "Cast" for value in node.outputs}
     found |= {BFLOAT16} & {value.dtype for node in nodes for value in node.outputs}
     if not found & HALVES.keys():
         return ""
     graph, names = model.graph, FreshNames.of(model.graph)
     outputs = {index: value.dtype for index, value in enumerate(graph.outputs) if value.dtype in HALVES}
-    _widen(_inner_values(model), graph.all_nodes(), HALVES)
+    _widen(_inner_values(model), every_node(graph), HALVES)
     for value in [item for item in graph.inputs if item.dtype in HALVES]:
         _cast_input(graph, value, FLOAT, names)
     for index, dtype in outputs.items():
@@ -82,16 +82,16 @@ def take_float32(model: ir.Model) -> None:
 
 
 def _every_node(model: ir.Model) -> Iterator[ir.Node]:
-    yield from model.graph.all_nodes()
+    yield from every_node(model.graph)
     for function in model.functions.values():
-        yield from function.all_nodes()
+        yield from every_node(function)
 
 
 def _inner_values(model: ir.Model) -> Iterator[ir.Value]:
-    for graph in model.graphs():
+    for graph in every_graph(model.graph):
         yield from graph.initializers.values()
         yield from graph.inputs if graph is not model.graph else ()
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         yield from node.outputs
 
 

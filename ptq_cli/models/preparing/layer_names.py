@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import FreshNames, every_value, labeled_graphs
+from ptq_cli.models.graph_reading import FreshNames, every_graph, every_node, every_value, labeled_graphs
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 WEIGHT_SUFFIX = ".weight"
@@ -164,7 +164,7 @@ def own_nested_outputs(model: ir.Model) -> int:
     """
     names: FreshNames | None = None
     added = 0
-    for graph in model.graphs():
+    for graph in every_graph(model.graph):
         if graph is model.graph:
             continue
         given: set[ir.Value] = set()
@@ -196,7 +196,7 @@ def drop_identities(model: ir.Model) -> int:
     of a value that its graph does not compute, or that is an output already.
     """
     count = 0
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.op_type != "Identity" or node.domain != "" or len(node.inputs) != 1:
             continue
         source, result = node.inputs[0], node.outputs[0]

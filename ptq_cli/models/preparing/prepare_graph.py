@@ -15,7 +15,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.process import no_cycle_search
 from ptq_cli.models.files.budgets import require_possible_steps
 from ptq_cli.models.files.possible_sizes import require_possible_values
-from ptq_cli.models.graph_reading import remove_unused
+from ptq_cli.models.graph_reading import every_graph, every_node, remove_unused
 from ptq_cli.models.inlining import inline_functions
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
 from ptq_cli.models.pair_operators import QUANTIZING
@@ -26,6 +26,7 @@ from ptq_cli.models.preparing.passes.known import KNOWN_BRANCH
 from ptq_cli.models.preparing.passes.registry import FUSING, REST
 from ptq_cli.models.preparing.rewriting import run_passes
 from ptq_cli.models.preparing.simplify import simplify
+from ptq_cli.models.shapes import all_known, infer_shapes
 
 # Preparation believes the shapes that the graph computes, and not those that its file declares.
 #
@@ -44,15 +45,15 @@ def infer_undeclared(model: ir.Model) -> ir.Model:
     domains compute keeps the declared one, because nothing else tells it.
     """
     opset = model.opset_imports.get("", 1)
-    nodes = [*model.graph.all_nodes()]
-    nodes += [node for function in model.functions.values() for node in function.all_nodes()]
+    nodes = [*every_node(model.graph)]
+    nodes += [node for function in model.functions.values() for node in every_node(function)]
     for node in nodes:
         if node.op_identifier() in model.functions or _is_inferred(node, opset):
             for output in node.outputs:
                 output.shape = None
     model = inline_functions(model)
-    # One node that cannot be inferred, such as one that could never run, must not stop all others.
-    return passes.ShapeInferencePass(check_type=False, strict_mode=False)(model).model
+    infer_shapes(model, strict=False)
+    return model
 
 
 def forget_contradicted(model: ir.Model, seen: Mapping[str, Sequence[int]]) -> bool:
@@ -90,8 +91,8 @@ def _agrees(shape: ir.Shape, found: Sequence[int]) -> bool:
 
 def rename_sizes(model: ir.Model, name_of: Callable[[str], str | None]) -> None:
     """Give symbolic sizes other names wherever they are; None leaves a size without a name."""
-    values = [value for graph in model.graphs() for value in graph.inputs]
-    values += [value for node in model.graph.all_nodes() for value in node.outputs]
+    values = [value for graph in every_graph(model.graph) for value in graph.inputs]
+    values += [value for node in every_node(model.graph) for value in node.outputs]
     for value in values:
         if value.shape is not None and any(isinstance(size, ir.SymbolicDim) for size in value.shape):
             value.shape = ir.Shape([_renamed(size, name_of) for size in value.shape])
@@ -304,14 +305,15 @@ def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Pre
     """
     opset_before, nodes_before = opset_of(model), model.graph.num_nodes()
     interface = Interface.of(model.graph)
-    quantizing = sum(node.op_type in QUANTIZING for node in model.graph.all_nodes())
+    quantizing = sum(node.op_type in QUANTIZING for node in every_node(model.graph))
     with quiet_exporter():
         if not is_traced:
             interface.name_sizes_apart(model.graph)
             model = infer_undeclared(model)
         model, branches = _with_known_branches(raise_opset(model, WRITTEN_OPSET, what), what)
         simplified = max(nodes_before - model.graph.num_nodes(), 0)  # An inlined function adds nodes.
-        model = passes.ShapeInferencePass()(model).model
+        if not all_known(model.graph):
+            infer_shapes(model)
         widened = widen_half(model)
         model = _with_operators_of_forms(model, what)
         applied = {KNOWN_BRANCH.name: branches, **run_passes(model, REST)}
@@ -321,7 +323,7 @@ def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Pre
     model.ir_version = max(model.ir_version, OLDEST_IR_VERSION)
     name_graph(model)
     with quiet_exporter():
-        model = passes.ShapeInferencePass()(model).model
+        infer_shapes(model)
         model = _without_notes(model)
     return Prepared(
         model=model,
@@ -348,7 +350,7 @@ def _with_known_branches(model: ir.Model, what: str) -> tuple[ir.Model, int]:
 
 def _simplified(model: ir.Model, what: str) -> ir.Model:
     model = simplify(model)
-    require_possible_values((value for node in model.graph.all_nodes() for value in node.outputs), what)
+    require_possible_values((value for node in every_node(model.graph) for value in node.outputs), what)
     require_possible_steps(model.graph, what)
     return model
 
@@ -361,7 +363,7 @@ def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
     """
     opset = opset_of(model)
     newer = [item for item in FUSING if opset < item.opset <= NEWEST_FOR_FORMS]
-    if not newer or not any(node.op_type in FORM_TERMS for node in model.graph.all_nodes()):
+    if not newer or not any(node.op_type in FORM_TERMS for node in every_node(model.graph)):
         return model
     trial = model.clone()
     found = run_passes(trial, newer, at_any_opset=True)
@@ -372,14 +374,16 @@ def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
         converted = raise_opset(model.clone(), wanted, what)
     except InvalidOnnxError:
         return model
-    return passes.ShapeInferencePass()(simplify(converted)).model
+    model = simplify(converted)
+    infer_shapes(model)
+    return model
 
 
 def _without_notes(model: ir.Model) -> ir.Model:
     # The exporter's notes hold stack traces with paths of the machine it ran on, and weigh a tenth of a file.
     model = passes.ClearMetadataAndDocStringPass()(model).model
     values = [*model.graph.inputs, *model.graph.initializers.values()]
-    values += [value for node in model.graph.all_nodes() for value in node.outputs]
+    values += [value for node in every_node(model.graph) for value in node.outputs]
     for value in values:
         value.metadata_props.clear()
     return model

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames, rank_of, register_constant, remove_unused
+from ptq_cli.models.graph_reading import FreshNames, every_graph, rank_of, register_constant, remove_unused
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -181,10 +181,12 @@ def run_passes(
     usable = [item for item in passes if at_any_opset or opset >= item.opset]
     for _ in range(MOST_ROUNDS):
         names = FreshNames.of(model.graph)
-        # A pass may take nested graphs away.
-        found = {
-            item.name: sum(item.apply(graph, names) for graph in list(model.graphs())) for item in usable
-        }
+        found: dict[str, int] = {}
+        graphs = list(every_graph(model.graph))
+        for item in usable:
+            found[item.name] = sum(item.apply(graph, names) for graph in graphs)
+            if found[item.name]:  # It may have taken nested graphs away.
+                graphs = list(every_graph(model.graph))
         if not any(found.values()):
             break
         for name, count in found.items():

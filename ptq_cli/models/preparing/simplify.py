@@ -16,11 +16,12 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.models.files.mapped_constants import LAZY
 from ptq_cli.models.files.stored import is_large
-from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_node
 from ptq_cli.models.inlining import inline_functions
 from ptq_cli.models.preparing.fold_known import fold_known, fold_lazily
 from ptq_cli.models.preparing.layer_names import drop_identities, own_nested_outputs
 from ptq_cli.models.preparing.rewriting import made_by
+from ptq_cli.models.shapes import all_known
 
 if TYPE_CHECKING:
     from onnxscript.rewriter import RewriteRule
@@ -62,7 +63,7 @@ def simplify(model: ir.Model) -> ir.Model:
         with _hidden(model):
             folded = fold_constants_ir(
                 model,
-                onnx_shape_inference=True,
+                onnx_shape_inference=not all_known(model.graph),
                 input_size_limit=largest,
                 output_size_limit=largest * GROWTH,
                 should_fold=lambda node: None if _stays_small(node, largest * GROWTH) else False,
@@ -97,7 +98,7 @@ def _hidden(model: ir.Model) -> Iterator[None]:
     Of an If ``known_branch`` takes the branch. The inference of a Slice ends the process where folding finds
     that its input has a negative size.
     """
-    hidden = [node for node in model.graph.all_nodes() if node.domain == "" and _is_hidden(node)]
+    hidden = [node for node in every_node(model.graph) if node.domain == "" and _is_hidden(node)]
     for node in hidden:
         node.domain = HIDDEN
     try:
@@ -135,7 +136,7 @@ def _keep_displaced_constants(model: ir.Model) -> None:
     They name a new constant for the value that is read: a second Flatten or Clip of that value takes the
     place of the first one's constant, and a weight that has the name loses its own.
     """
-    inputs = (value for node in model.graph.all_nodes() for value in node.inputs if value is not None)
+    inputs = (value for node in every_node(model.graph) for value in node.inputs if value is not None)
     displaced = {value for value in inputs if value.const_value is not None and value.producer() is None}
     lost = [value for value in displaced if not value.is_initializer() and not value.is_graph_input()]
     names = FreshNames.of(model.graph) if lost else None
@@ -281,6 +282,6 @@ def _without_newer_attributes(model: ir.Model) -> None:
     # They say nothing: a shape that onnxscript finds has no 0, and parts are equal, one for each output.
     opset = model.opset_imports.get("", 0)
     for op_type, (attribute, since) in NEWER_ATTRIBUTES.items():
-        for node in model.graph.all_nodes() if opset < since else ():
+        for node in every_node(model.graph) if opset < since else ():
             if node.op_type == op_type and node.domain == "":
                 node.attributes.pop(attribute, None)

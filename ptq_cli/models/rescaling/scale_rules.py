@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import constant_shape, input_at, nested_graphs, rank_of
+from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, nested_graphs, rank_of
 from ptq_cli.models.preparing.rewriting import Floats, floats_of
 from ptq_cli.models.rescaling import moved_scales
 from ptq_cli.models.rescaling.channel_ids import Ids
@@ -313,5 +313,5 @@ def _is_float(node: ir.Node) -> bool:
 
 
 def _captured(graph: ir.Graph) -> set[ir.Value]:
-    read = {value for node in graph.all_nodes() for value in node.inputs if value is not None}
+    read = {value for node in every_node(graph) for value in node.inputs if value is not None}
     return {value for value in {*read, *graph.outputs} if value.graph is not graph}

@@ -16,6 +16,7 @@ from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
 from ptq_cli.models.files.stored import check_stored, is_large, serialize, store_mapped
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.pipeline.calibration.limited_metric import LimitedMetric, gain_in_words, limited_metric
@@ -220,7 +221,7 @@ def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
     graph = subject.model.model
     dynamic = dict.fromkeys((site.node for site in subject.plan.weights), granularity_of(settings))
     computing = dynamic_operators(target)
-    nodes = (node for node in graph.graph.all_nodes() if node.op_type in computing)
+    nodes = (node for node in every_node(graph.graph) if node.op_type in computing)
     # A product of two activations stays in float where ranges are found at each run.
     excluded = {node.name or "": COMPUTED for node in nodes if node.name not in dynamic}
     excluded |= slow_layers(graph, target)

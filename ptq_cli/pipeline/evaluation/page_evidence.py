@@ -14,7 +14,7 @@ from ptq_cli.core.documents import parse_document
 from ptq_cli.core.errors import ReportError
 from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.models.graph_reading import value_spec
+from ptq_cli.models.graph_reading import every_node, value_spec
 from ptq_cli.models.pair_operators import QUANTIZE, integers_of
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
@@ -74,7 +74,7 @@ def stored_parameters(model: ir.Model) -> Iterator[tuple[str, QuantParameters]]:
 
     A pair whose scale is not a constant of one element is ignored.
     """
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         parameters = grid_of(node).parameters if node.op_type == QUANTIZE else None
         if parameters is None or node.inputs[0] is None:
             continue
@@ -170,7 +170,7 @@ def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) 
     weights |= {layer.name: f"weight: {layer.weight}" for layer in plan.layers if layer.weight}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     work = multiply_accumulates(model, {}).counts
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         name = node.name or ""
         spec = value_spec(node.outputs[0])
         held = _held_by(node.outputs[0], stored) if name in integer else None

@@ -15,6 +15,7 @@ from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.pipeline.exporting.float_layers import FloatLayers, choose_float_layers
 from ptq_cli.pipeline.exporting.interrupted_recovery import (
@@ -218,14 +219,14 @@ def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
     """Return the model in an opset that its placement needs; may change it."""
     if opset_of(model) >= opset:
         return model
-    names = [node.name for node in model.graph.all_nodes()]
+    names = [node.name for node in every_node(model.graph)]
     hint = "use 5 to 8 bits without blocks, or export the model again with that opset"
     needs = "(which the target, 4-bit or 16-bit integers, or blocks need)"
     try:
         raised = raise_opset(model, opset, what)
     except InvalidOnnxError as error:
         raise InvalidOnnxError(f"{error.message} {needs}", hint=hint) from error
-    if [node.name for node in raised.graph.all_nodes()] != names:
+    if [node.name for node in every_node(raised.graph)] != names:
         raise InvalidOnnxError(
             f"converting '{what}' to opset {opset} {needs} changed its operators", hint=hint
         )

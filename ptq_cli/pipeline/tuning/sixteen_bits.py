@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 import onnx_ir as ir
 
 from ptq_cli.core.formats import BY_NAME, BYTE
-from ptq_cli.models.graph_reading import input_at, rank_of
+from ptq_cli.models.graph_reading import every_node, input_at, rank_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.quantizer_families import ScaledWeights
@@ -61,7 +61,7 @@ than float alone
 def activations_of(model: ir.Model, plan: Plan, layers: Collection[str]) -> tuple[str, ...]:
     """Return the tensors whose parameters decide what some layers read and make, in graph order."""
     found: dict[str, None] = {}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if (node.name or "") not in layers:
             continue
         for value in (*node.inputs, *node.outputs):
@@ -88,7 +88,7 @@ def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: 
         return ()
     bits = recipe.weights.bits or ScaledWeights().bits
     names, found = {layer.name for layer in plan.layers if layer.quantized}, []
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = target.op.get(node.op_type) if node.name in names else None
         if rule is None or rule.kind != "compute" or rule.blocks is None:
             continue

@@ -25,7 +25,7 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import visible
 from ptq_cli.evaluation.document.report_document import LayerEntry
-from ptq_cli.models.graph_reading import every_value, is_nested, value_spec
+from ptq_cli.models.graph_reading import every_node, every_value, is_nested, value_spec
 from ptq_cli.pipeline.calibration.loaded_run import load_run
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
@@ -370,7 +370,7 @@ def _find(model: ir.Model, plan: Plan, name: str) -> str:
     meant: dict[str, str] = {}
     for site in plan.activations.values():
         meant.setdefault(site.tensor, site.source)
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         for value in node.outputs:
             if value.name in meant and node.name:
                 meant.setdefault(node.name, meant[value.name])
@@ -378,7 +378,7 @@ def _find(model: ir.Model, plan: Plan, name: str) -> str:
         meant.setdefault(shown_name(known), meant[known])
     if name in meant:
         return meant[name]
-    if name in _values(model) or name in {node.name for node in model.graph.all_nodes()}:
+    if name in _values(model) or name in {node.name for node in every_node(model.graph)}:
         raise UnknownNameError(
             f"'{name}' is in the model but was not measured, because it is not quantized for {plan.target}",
             hint="ptq inspect says why; ptq calibration show lists the tensors that were measured",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import every_node, input_at
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS, is_integer_operator
 from ptq_cli.models.pair_operators import (
     DEQUANTIZE,
@@ -71,7 +71,7 @@ def prove_operators(
     parts = dynamic_parts(model)
     inside, unpacking = inside_parts(parts), unpacking_nodes(model)
     proofs = []
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         name = node.name or ""
         if name in parts:
             proofs.append(_dynamic_proof(parts[name], work, kernels))
@@ -254,7 +254,7 @@ def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
     in_kernel = {site.node for site in plan.weights if site.kernel or site.dynamic}
     integer = {layer.name for layer in plan.layers if layer.quantized}
     formats = {}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         name = node.name or ""
         sites = [plan.activations.get(value.name or "") for value in node.inputs if value is not None]
         found = sorted({site.format.name for site in sites if site is not None}) if name in integer else []
@@ -267,7 +267,7 @@ def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
 def stored_formats(model: ir.Model) -> dict[str, Formats]:
     """Return what each layer of a quantized graph reads but for an int32 bias, by its name."""
     formats, parts, restored = {}, dynamic_parts(model), _stored_constants(model)
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if (part := parts.get(node.name or "")) is not None:
             formats[node.name or ""] = Formats(DYNAMIC_FORMAT, _type_of(part.integers, restored))
             continue
@@ -299,9 +299,9 @@ def _type_of(weight: ir.Value | None, stored: Stored) -> str:
 
 def quantized_plan(model: ir.Model, target: Target) -> Plan:
     """Return the layers of a quantized graph by a target's rules; without sites: nothing is to be done."""
-    nothing: Mapping[str, int | None] = {node.name or "": 0 for node in model.graph.all_nodes()}
+    nothing: Mapping[str, int | None] = {node.name or "": 0 for node in every_node(model.graph)}
     proofs = prove_operators(model, target, MultiplyAccumulates(nothing, {}, {}), None)
-    nodes = {node.name or "": node for node in model.graph.all_nodes()}
+    nodes = {node.name or "": node for node in every_node(model.graph)}
     parts, stored = dynamic_parts(model), _stored_constants(model)
     layers = tuple(
         LayerPlan(
@@ -322,7 +322,7 @@ def parameter_count(model: ir.Model) -> int:
     found: dict[ir.Value, int] = {}
     parts = dynamic_parts(model)
     inside, unpacking, stored = inside_parts(parts), unpacking_nodes(model), _stored_constants(model)
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if node not in inside and not is_pair_node(node) and node not in unpacking:
             found.update(_constants(node, parts, stored))
     return sum(found.values())
@@ -333,7 +333,7 @@ def layer_constants(model: ir.Model) -> dict[str, dict[str, int]]:
     parts, stored = dynamic_parts(model), _stored_constants(model)
     return {
         node.name or "": {value.name or "": size for value, size in _constants(node, parts, stored) if size}
-        for node in model.graph.all_nodes()
+        for node in every_node(model.graph)
         if not is_pair_node(node)
     }
 
@@ -385,7 +385,7 @@ def _integer_size(value: ir.Value) -> int:
 def _stored_constants(model: ir.Model) -> Stored:
     """Return the constant behind each restored tensor, none for what is computed; in one walk."""
     stored: dict[ir.Value, ir.Value] = {}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         product = product_of(node)
         if product is not None:
             constant = _behind(product.integers, stored)

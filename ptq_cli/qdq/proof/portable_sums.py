@@ -22,7 +22,7 @@ from ptq_cli.core.pair_sums import (
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.graph_reading import every_node, input_at
 from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import QUANTIZE, clips_integers
 from ptq_cli.plan.target.rules import QNN, Target
@@ -71,7 +71,7 @@ def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProo
         return  # The HTP adds in 32 bits.
     integer = {proof.name for proof in proofs if proof.placement == "integer"}
     parts = {part.product: part for part in dynamic_parts(model).values()}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         part = parts.get(node)
         layer, op = (part.node, part.op) if part is not None else (node, node.op_type)
         name = layer.name or ""

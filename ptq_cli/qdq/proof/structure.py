@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.formats import FLOATS
-from ptq_cli.models.graph_reading import constant_shape, input_at
+from ptq_cli.models.graph_reading import constant_shape, every_node, input_at
 from ptq_cli.models.integer_operators import CONV_INTEGER, MATMUL_INTEGER
 from ptq_cli.models.pair_operators import (
     BLOCK,
@@ -41,7 +41,7 @@ def structure_faults(model: ir.Model, takes_integers: TakesIntegers = lambda _: 
     are positive and finite. A model may also have integer inputs and outputs. An operator that
     ``takes_integers`` may be between the two, as a QLinearConv may if the runtime has one.
     """
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if node.op_type == QUANTIZE:
             yield from _quantize_faults(node, takes_integers)
         elif node.op_type == DEQUANTIZE:
@@ -98,7 +98,7 @@ def _dequantize_faults(node: ir.Node, takes_integers: TakesIntegers) -> Iterator
 
 def two_level_faults(model: ir.Model) -> Iterator[str]:
     """Yield what is not as TensorRT reads 4-bit floats: blocks, scales, and both factors of a product."""
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if is_four_bit(node):
             yield from _block_faults(node)
         elif is_dynamic_quantize(node):
@@ -153,7 +153,7 @@ def type_faults(model: ir.Model, target: Target) -> Iterator[str]:
     """Yield operators that multiply floats of few bits by another type, or have no kernel for their type."""
     yield from two_level_faults(model)
     rules = Rules(target)
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = rules.of(node)
         if rule is None or rule.kind not in ("compute", "join", "same"):
             continue

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.formats import FLOATS, IntegerFormat
-from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS, is_integer_operator
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.models.pair_operators import (
@@ -62,7 +62,7 @@ def opset_faults(model: ir.Model, target: Target) -> Iterator[str]:
     opset = model.opset_imports.get("", 0)
     if opset < target.opset:
         yield f"the opset is {opset}, but the target needs {target.opset}"
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if node.op_type != DEQUANTIZE:
             continue
         scale, dtype = node.inputs[1], grid_of(node).dtype
@@ -77,7 +77,7 @@ def opset_faults(model: ir.Model, target: Target) -> Iterator[str]:
 
 def storage_faults(model: ir.Model, target: Target) -> Iterator[str]:
     """Yield weights that are not stored as the target expects, and integer biases if it expects floats."""
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         source = node.inputs[0] if node.op_type == DEQUANTIZE else None
         if target.bias.format == "float" and source is not None and source.dtype == ir.DataType.INT32:
             yield f"'{node.name}' dequantizes int32, but the target expects float biases"
@@ -110,7 +110,7 @@ def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
     if target.runtime == ONNXRUNTIME:
         return
     rules = Rules(target)
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = rules.of(node)
         if rule is None or rule.kind != "compute" or not is_quantized(node, rule):
             continue
@@ -133,7 +133,7 @@ def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
     if has_chosen_layers(model):
         return
     rules = Rules(target)
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = rules.of(node)
         taken = input_fused_behind(node, rule) if rule is not None and rule.kind == "join" else None
         before = taken.producer() if taken is not None else None
@@ -168,7 +168,7 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
     rules = Rules(target)
     # ONNX Runtime runs an operator that moves values between scales in float; the list of operators shows it.
     moves = target.runtime != ONNXRUNTIME and not has_chosen_layers(model)
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = rules.of(node)
         if rule is None or not ((rule.kind == "same" and moves) or (rule.kind == "join" and rule.ties)):
             continue
@@ -337,7 +337,7 @@ def _weights(model: ir.Model, target: Target) -> Iterator[str]:
 
 def _kernel_weights(model: ir.Model, target: Target) -> Iterator[str]:
     """Yield LSTMs on integers whose weights have more bits than the kernels of a target can add."""
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         for index in KERNEL_PARAMETERS if node.op_type == DYNAMIC_LSTM else ():
             integers = input_at(node, index)
             # Products of unsigned weights are added in 32 bits everywhere.
@@ -376,14 +376,14 @@ def _biases(model: ir.Model, target: Target) -> Iterator[str]:
 
 
 def _activation_quantizers(model: ir.Model) -> Iterator[ir.Node]:
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if node.op_type == QUANTIZE and node.inputs[0] is not None and not is_constant(node.inputs[0]):
             yield node
 
 
 def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule, ir.Node]]:
     """Yield each operator with a weight that is stored as integers, and its DequantizeLinear."""
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         rule = rule_of(node, target)
         for index in (rule.weight, *rule.constants) if rule is not None else ():
             dequantize = dequantized_by(input_at(node, index))

@@ -10,7 +10,7 @@ from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import LARGEST_BYTES, constant_bytes, serialize
-from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_node
 from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.preparing.rewriting import add_constant
@@ -171,7 +171,7 @@ def _of_dynamic(twins: TwinGraphs, constant: QuantizedConstant, part: DynamicPar
 
 
 def _is_turned(twins: TwinGraphs, constant: QuantizedConstant) -> bool:
-    before = next(node for node in twins.float_model.graph.all_nodes() if node.name == constant.node.name)
+    before = next(node for node in every_node(twins.float_model.graph) if node.name == constant.node.name)
     return before.attributes.get_int("transB", 0) == 1
 
 
@@ -230,7 +230,7 @@ def with_float_weights(twins: TwinGraphs) -> ir.Model | None:
 def _with_constants(twins: TwinGraphs, model: ir.Model, *, of_floats: bool) -> ir.Model:
     made = model.clone()
     names = FreshNames.of(made.graph)
-    nodes = {node.name: node for node in made.graph.all_nodes()}
+    nodes = {node.name: node for node in every_node(made.graph)}
     for constant in twins.constants:
         node, found = nodes[constant.node.name], constant_values(twins, constant)
         array = found.floats if of_floats else (found.values.T if found.is_turned else found.values)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
-from ptq_cli.models.graph_reading import input_at, nested_graphs, rank_of
+from ptq_cli.models.graph_reading import every_node, input_at, nested_graphs, rank_of
 from ptq_cli.models.integer_operators import MICROSOFT
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by
 from ptq_cli.plan.graph_questions import is_constant
@@ -167,7 +167,7 @@ class _Survey:
 
     def _close(self, node: ir.Node) -> None:
         inside = [
-            item for graph in nested_graphs(node) for inner in graph.all_nodes() for item in inner.inputs
+            item for graph in nested_graphs(node) for inner in every_node(graph) for item in inner.inputs
         ]
         for value in (*node.inputs, *node.outputs, *inside):
             if value is not None:

@@ -10,7 +10,7 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
 from ptq_cli.models.integer_operators import MICROSOFT, RECURRENT
 from ptq_cli.models.pair_operators import (
     DEQUANTIZE,
@@ -190,7 +190,7 @@ def is_constant_pair(dequantize: ir.Node) -> bool:
 
 def unpacking_nodes(model: ir.Model) -> set[ir.Node]:
     """Return the nodes that only make of a constant, as it is stored, the integers of a DequantizeLinear."""
-    nodes = list(model.graph.all_nodes())
+    nodes = list(every_node(model.graph))
     unpacked: set[ir.Value] = set()
     for node in nodes:
         if node.op_type in UNPACKING and all(
@@ -246,7 +246,7 @@ def require_float_weights(model: ir.Model) -> None:
     Preparation folds such products, so that afterwards the weights look like floats and would be quantized
     twice.
     """
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         if node.op_type in RECURRENT and any(map(is_stored_as_product, node.inputs)):
             raise NothingToQuantizeError(
                 f"the model is already quantized: the weights of {node.op_type} '{node.name}' are integers",
@@ -278,8 +278,8 @@ def spelled_out(model: ir.Model, float_model: ir.Model) -> ir.Model:
 
     A QuickGelu that the float model has, too, or has no SiLU for, stays one.
     """
-    floats = {node.name: node for node in float_model.graph.all_nodes()}
-    for node in [item for item in model.graph.all_nodes() if item.op_type == QUICK_GELU]:
+    floats = {node.name: node for node in every_node(float_model.graph)}
+    for node in [item for item in every_node(model.graph) if item.op_type == QUICK_GELU]:
         before = floats.get(node.name)
         if before is not None and node.domain == MICROSOFT and silu_input(before) is not None:
             _spell_out(node, before)

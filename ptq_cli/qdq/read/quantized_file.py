@@ -6,13 +6,14 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import ModelFormatError, NotQuantizedError
-from ptq_cli.models.graph_reading import tell_apart
+from ptq_cli.models.graph_reading import every_node, tell_apart
 from ptq_cli.models.inlining import inline_functions
 from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.pair_operators import DEQUANTIZE, is_pair_node
 from ptq_cli.models.parity import quiet_exporter
+from ptq_cli.models.shapes import infer_shapes
 from ptq_cli.qdq.metadata import TARGET
 
 
@@ -47,9 +48,9 @@ def named(model: ir.Model) -> ir.Model:
             passes.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             passes.LiftSubgraphInitializersToMainGraphPass(),
             passes.NameFixPass(),
-            passes.ShapeInferencePass(check_type=False, strict_mode=False),
         ):
             model = step(model).model
+        infer_shapes(model, strict=False)
     tell_apart(model.graph)
     _put_blocks_beside_readers(model)
     return model
@@ -57,7 +58,7 @@ def named(model: ir.Model) -> ir.Model:
 
 def _put_blocks_beside_readers(model: ir.Model) -> None:
     """Put blocks that a nested graph reads back into it: ONNX Runtime looks for them only there."""
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         home = node.graph
         if home is model.graph or not isinstance(home, ir.Graph):
             continue
@@ -72,12 +73,12 @@ def _put_blocks_beside_readers(model: ir.Model) -> None:
 
 def with_types(model: ir.Model) -> ir.Model:
     """Return a model with the types and shapes of what its pairs compute, which ptq leaves out of a file."""
-    with quiet_exporter():
-        return passes.ShapeInferencePass(check_type=False, strict_mode=False)(model).model
+    infer_shapes(model, strict=False)
+    return model
 
 
 def is_quantized(model: ir.Model) -> bool:
     """Return whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
     if TARGET in model.metadata_props:
         return True
-    return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in model.graph.all_nodes())
+    return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in every_node(model.graph))

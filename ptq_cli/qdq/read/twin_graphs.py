@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError, UnsupportedFormatError
 from ptq_cli.core.formats import FLOATS
-from ptq_cli.models.graph_reading import nested_graphs, short_name
+from ptq_cli.models.graph_reading import every_node, nested_graphs, short_name
 from ptq_cli.models.integer_operators import (
     CONV_INTEGER,
     DYNAMIC_LSTM,
@@ -59,7 +59,7 @@ def dynamic_parts(model: ir.Model) -> dict[str, DynamicPart]:
     Operators that another tool wrote for such a layer are layers of their own.
     """
     found = {}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         part = _part(node) if node.op_type in PRODUCTS else None
         if part is not None:
             found[part.node.name or ""] = part
@@ -163,7 +163,7 @@ def readers_by_value(graph: ir.Graph) -> Mapping[ir.Value, Sequence[ir.Node]]:
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
     """Yield the values that a node reads, those that graphs inside it take from around it among them."""
     yield from (value for value in node.inputs if value is not None)
-    inside = (value for graph in nested_graphs(node) for inner in graph.all_nodes() for value in inner.inputs)
+    inside = (value for graph in nested_graphs(node) for inner in every_node(graph) for value in inner.inputs)
     yield from (value for value in inside if value is not None and value.graph is node.graph)
 
 
@@ -238,8 +238,8 @@ class TwinGraphs:
         """Read both graphs."""
         self.float_model, self.quantized_model = float_model, quantized_model
         _require_integers(quantized_model)
-        own = {node.name for node in float_model.graph.all_nodes()}
-        self._order = {node: index for index, node in enumerate(quantized_model.graph.all_nodes())}
+        own = {node.name for node in every_node(float_model.graph)}
+        self._order = {node: index for index, node in enumerate(every_node(quantized_model.graph))}
         self.inserted = frozenset(node for node in self._order if node.name not in own)
         self.readers = readers_by_value(quantized_model.graph)
         self.dynamic = dynamic_parts(quantized_model)
@@ -248,7 +248,7 @@ class TwinGraphs:
         self.containers = frozenset(
             node.name or ""
             for node in quantized_model.graph
-            if any(inner in self.inserted for graph in nested_graphs(node) for inner in graph.all_nodes())
+            if any(inner in self.inserted for graph in nested_graphs(node) for inner in every_node(graph))
         )
 
     def readers_of(self, pair: ActivationPair) -> tuple[str, ...]:
@@ -284,8 +284,8 @@ class TwinGraphs:
             yield ActivationPair(named.name or "", node, parameters)
 
     def _find_constants(self) -> Iterator[QuantizedConstant]:
-        by_name = {node.name: node for node in self.float_model.graph.all_nodes()}
-        for node in self.quantized_model.graph.all_nodes():
+        by_name = {node.name: node for node in every_node(self.float_model.graph)}
+        for node in every_node(self.quantized_model.graph):
             before = by_name.get(node.name)
             if before is None:
                 continue
@@ -304,7 +304,7 @@ class TwinGraphs:
 
 
 def _require_integers(model: ir.Model) -> None:
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         name = grid_of(node).dtype.name.lower() if node.op_type == DEQUANTIZE else ""
         if name in FLOATS:
             raise UnsupportedFormatError(

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters, quantize
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames, every_value, input_at, short_name
+from ptq_cli.models.graph_reading import FreshNames, every_node, every_value, input_at, short_name
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.block_weights import dynamic_pair
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, make_quantize
@@ -60,7 +60,7 @@ def widen_clamps(model: ir.Model, plan: Plan, parameters: Mapping[str, QuantPara
     """
     names = FreshNames.of(model.graph)
     quantized = {layer.name for layer in plan.layers if layer.quantized}
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         site = plan.activations.get(node.outputs[0].name or "") if node.op_type == "Clip" else None
         if site is None or node.name not in quantized or not isinstance(site.format, IntegerFormat):
             continue

@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import PerAxes
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames, short_name
+from ptq_cli.models.graph_reading import FreshNames, every_node, short_name
 from ptq_cli.models.integer_operators import KERNEL_INPUTS, KERNEL_PARAMETERS, MICROSOFT
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import add_two_levels, in_place_of_blocks
@@ -55,7 +55,7 @@ def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> Plac
     """
     replace_constants(model, parameters.floats)
     store = _Store(model.graph, Counter(site.tensor for site in plan.weights))
-    nodes = {node.name: node for node in model.graph.all_nodes()}
+    nodes = {node.name: node for node in every_node(model.graph)}
     for site in plan.weights:
         store.weight(nodes[site.node], site, parameters.decided[site])
     for bias in plan.biases:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.models.graph_reading import RESULT, FreshNames, input_at, remove_unused, sole_reader
+from ptq_cli.models.graph_reading import RESULT, FreshNames, every_node, input_at, remove_unused, sole_reader
 from ptq_cli.models.pair_operators import CLAMPS, QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.plan.graph_questions import moved_to
 from ptq_cli.plan.target.rules import Target
@@ -54,7 +54,7 @@ def convert_types(model: ir.Model) -> None:
     """
     names = FreshNames.of(model.graph)
     made: dict[tuple[ir.Value, str], ir.Value] = {}
-    for node in [item for item in model.graph.all_nodes() if not is_pair_node(item)]:
+    for node in [item for item in every_node(model.graph) if not is_pair_node(item)]:
         grids = {index: grid for index in range(len(node.inputs)) if (grid := _read(node, index)) is not None}
         read = (grid.integers for grid in grids.values())
         wanted = _made(node) or max(read, key=lambda item: item.bits, default=None)
@@ -142,7 +142,7 @@ def shift_bytes(model: ir.Model) -> None:
             shifted[value] = add_initializer(model.graph, names.claim(f"{value.name}.int8"), integers)
         return shifted[value]
 
-    around = [node for node in model.graph.all_nodes() if is_pair_node(node) and _is_around_middle(node)]
+    around = [node for node in every_node(model.graph) if is_pair_node(node) and _is_around_middle(node)]
     for node in around:
         source, result = node.inputs[0], node.outputs[0]
         if node.op_type == QUANTIZE:
@@ -176,7 +176,7 @@ def pad_apart(model: ir.Model, target: Target) -> None:
     their grid, without which OpenVINO would take it back. Padding of unknown sizes stays.
     """
     names = FreshNames.of(model.graph)
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         rule, x = target.op.get(node.op_type), input_at(node, 0)
         pads = _counted_pads(node) if rule is not None and rule.pads_apart and not node.domain else None
         if pads is None or x is None:

@@ -17,7 +17,7 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import IntegerFormat, NumberFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph_reading import RESULT, FreshNames, input_at, register_constant
+from ptq_cli.models.graph_reading import RESULT, FreshNames, every_node, input_at, register_constant
 from ptq_cli.models.integer_operators import MICROSOFT
 from ptq_cli.models.pair_operators import CLAMPS, dequantized_by
 from ptq_cli.models.preparing.rewriting import drop
@@ -45,7 +45,7 @@ def write_integer_forms(model: ir.Model, plan: Plan) -> None:
     """Replace each quantized operator whose plan says so by its integer form."""
     clamped = {layer.name for layer in plan.layers if layer.quantized and layer.written_as == CLAMPED_SUM}
     names = FreshNames.of(model.graph) if clamped else FreshNames(set())
-    for node in [item for item in model.graph.all_nodes() if item.name in clamped]:
+    for node in [item for item in every_node(model.graph) if item.name in clamped]:
         _write_clamped_sum(model.graph, node, names)
 
 
@@ -226,7 +226,7 @@ def write_float_forms(model: ir.Model, plan: Plan) -> None:
     }
     written = {JOINED_AXES: join_axes, IMAGE_AXIS: add_image_axis}
     names = FreshNames.of(model.graph) if written.keys() & forms.values() else FreshNames(set())
-    for node in [item for item in model.graph.all_nodes() if item.name in forms]:
+    for node in [item for item in every_node(model.graph) if item.name in forms]:
         form = forms[node.name or ""]
         if form in written:
             written[form](node, names)
@@ -252,7 +252,7 @@ def write_float_forms(model: ir.Model, plan: Plan) -> None:
 def write_runtime_operators(model: ir.Model, plan: Plan) -> None:
     """Replace each operator whose plan says so by one of the runtime's own."""
     chosen = {layer.name for layer in plan.layers if layer.written_as == QUICK_GELU and not layer.quantized}
-    for node in [item for item in model.graph.all_nodes() if item.name in chosen]:
+    for node in [item for item in every_node(model.graph) if item.name in chosen]:
         x = silu_input(node)
         if x is not None and dequantized_by(x) is not None:
             _write_quick_gelu(node, x)
@@ -284,7 +284,7 @@ BOUNDS = (("Max", 1), ("Min", 2))
 def write_clamps_of_blocks(model: ir.Model) -> None:
     """Replace each Relu and Clip that reads a layer with a weight in blocks, or the bias behind one."""
     names = FreshNames.of(model.graph)
-    for node in list(model.graph.all_nodes()):
+    for node in list(every_node(model.graph)):
         if node.op_type not in CLAMPS or node.domain or not _follows_blocks(node):
             continue
         bounds = _bounds(node)
@@ -355,7 +355,7 @@ WEIGHT = 1
 def turn_gemms_of_blocks(model: ir.Model, layers: Collection[str]) -> int:
     """Turn the weights of Gemms, and return how many."""
     count, names = 0, FreshNames.of(model.graph)
-    for node in [item for item in model.graph.all_nodes() if item.name in layers]:
+    for node in [item for item in every_node(model.graph) if item.name in layers]:
         is_turned = node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1
         dequantize = dequantized_by(input_at(node, WEIGHT)) if is_turned else None
         if dequantize is None or dequantize.attributes.get_int("axis", 1) != 1:

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import named_alike
-from ptq_cli.models.graph_reading import RESULT, register_constant
+from ptq_cli.models.graph_reading import RESULT, every_node, register_constant
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.preparing.rewriting import drop
 
@@ -128,7 +128,7 @@ def forget_pair_types(model: ir.Model) -> None:
 
     They are a tenth of a small file. An output of the graph keeps its own, which say what the model returns.
     """
-    pairs = [node for node in model.graph.all_nodes() if node.op_type in (QUANTIZE, DEQUANTIZE)]
+    pairs = [node for node in every_node(model.graph) if node.op_type in (QUANTIZE, DEQUANTIZE)]
     for value in (*model.graph.initializers.values(), *(output for node in pairs for output in node.outputs)):
         if not value.is_graph_output():
             value.type, value.shape = None, None

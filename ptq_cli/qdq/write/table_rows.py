@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import RESULT, FreshNames
+from ptq_cli.models.graph_reading import RESULT, FreshNames, every_node
 from ptq_cli.models.integer_operators import MICROSOFT
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.requests import TiedTable
@@ -32,7 +32,7 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> dict[str, str]:
     """
     renamed: dict[str, str] = {}
     graph, names = model.graph, FreshNames.of(model.graph)
-    nodes, parts = {node.name: node for node in graph.all_nodes()}, dynamic_parts(model)
+    nodes, parts = {node.name: node for node in every_node(graph)}, dynamic_parts(model)
     for item in tied:
         node = nodes[item.site.node]
         dequantize = dequantized_by(node.inputs[item.site.input_index])

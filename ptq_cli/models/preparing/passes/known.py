@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames, input_at, nested_graphs, rank_of
+from ptq_cli.models.graph_reading import FreshNames, every_node, input_at, nested_graphs, rank_of
 from ptq_cli.models.preparing.rewriting import (
     RewritePass,
     add_constant,
@@ -46,7 +46,7 @@ def take_known_branches(graph: ir.Graph, names: FreshNames) -> int:
     ]
     bodies = [_emptied(node) for node in known]
     free = FreshNames.of(graph) if known else names
-    free_nodes = FreshNames({node.name or "" for node in graph.all_nodes()})
+    free_nodes = FreshNames({node.name or "" for node in every_node(graph)})
     for node, body in zip(known, bodies, strict=True):
         _claim_names(body, free, free_nodes)
         graph.insert_before(node, body.nodes)

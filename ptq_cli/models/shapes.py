@@ -1,0 +1,107 @@
+"""Shapes and types of what a graph computes, as ONNX infers them."""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from ptq_cli.models.graph_reading import every_node, labeled_graphs
+
+LARGE = 1000
+"""Bytes; inference looks into small constants (axes, sizes), and never into larger ones."""
+
+
+def infer_shapes(model: ir.Model, *, strict: bool = True) -> None:
+    """Give each computed value the shape and type that ONNX infers; where it infers none, they stay.
+
+    A model that cannot be inferred stays as it is. Without ``strict`` one node that cannot be, such as one
+    that could never run, does not stop all others.
+
+    onnx_ir's ``ShapeInferencePass`` does the same, and builds a second model of the result to read it.
+    """
+    with _constants_as_inputs(model.graph):
+        proto = ir.to_proto(model)
+    try:
+        proto = onnx.shape_inference.infer_shapes(
+            proto, check_type=strict, strict_mode=strict, data_prop=True
+        )
+    except Exception:  # C++ raises of many kinds; what is wrong, the checker says.
+        logging.getLogger(__name__).debug("the shapes of the model cannot be inferred", exc_info=True)
+        return
+    _take(model.graph, proto.graph)
+
+
+def all_known(graph: ir.Graph) -> bool:
+    """Tell whether type and size of all that a graph computes are known: inference would find nothing."""
+    return all(
+        value.dtype is not None and value.shape is not None and value.shape.is_static()
+        for node in every_node(graph)
+        for value in node.outputs
+    )
+
+
+@contextlib.contextmanager
+def _constants_as_inputs(graph: ir.Graph) -> Iterator[None]:
+    """Feed what is constant inside the block; the large ones are the last of the constants afterwards."""
+    inputs, constants = list(graph.inputs), list(graph.initializers.values())
+    tensors = [value.const_value for value in constants]
+    fed = set(inputs)
+    for value, tensor in zip(constants, tensors, strict=True):
+        if tensor is not None:
+            value.shape = value.shape if value.shape is not None else ir.Shape(tensor.shape.numpy())
+            value.dtype = value.dtype or tensor.dtype
+        if value not in fed:
+            graph.inputs.append(value)
+        if tensor is None or tensor.nbytes > LARGE:
+            del graph.initializers[value.name or ""]
+            value.const_value = None
+    try:
+        yield
+    finally:
+        for value, tensor in zip(constants, tensors, strict=True):
+            value.const_value = tensor
+            if not value.is_initializer():
+                graph.initializers.add(value)
+        graph.inputs.clear()
+        graph.inputs.extend(inputs)
+
+
+def _take(graph: ir.Graph, proto: onnx.GraphProto) -> None:
+    infos = (*proto.input, *proto.value_info, *proto.output)
+    types = {info.name: info.type for info in infos}
+    for value in (*graph.inputs, *graph.initializers.values()):
+        _take_type(value, types)
+    for node, found in zip(graph, proto.node, strict=True):
+        for value in node.outputs:
+            _take_type(value, types)
+        if node.attributes and (inner := labeled_graphs(node)):
+            protos = {item.name: item for item in found.attribute}
+            for label, nested in inner.items():
+                name, _, index = label.partition(".")
+                attribute = protos[name]
+                _take(nested, attribute.graphs[int(index)] if index else attribute.g)
+
+
+def _take_type(value: ir.Value, types: Mapping[str, onnx.TypeProto]) -> None:
+    found = types.get(value.name or "")
+    if found is None:
+        return
+    if not found.HasField("tensor_type"):
+        shape = ir.serde.deserialize_type_proto_for_shape(found)
+        value.shape = value.shape if shape is None else shape
+        value.type = ir.serde.deserialize_type_proto_for_type(found) or value.type
+        return
+    tensor = found.tensor_type
+    if tensor.elem_type and (value.dtype is None or value.dtype != tensor.elem_type):
+        value.dtype = ir.DataType(tensor.elem_type)
+    if tensor.HasField("shape"):
+        sizes = tuple(_size(dimension) for dimension in tensor.shape.dim)
+        if value.shape is None or value.shape.dims != sizes:
+            value.shape = ir.Shape(sizes)
+
+
+def _size(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:
+    kind = dimension.WhichOneof("value")
+    return getattr(dimension, kind) if kind is not None else None
