@@ -6,7 +6,8 @@ python -m tools.environments --short                            few tests with o
 
 A range in pyproject.toml is a promise, which this command checks. ``lowest`` is the lower end of each range,
 ``pinned`` what constraints.txt says, ``newest`` what the index has. Pythons are looked for on the PATH and
-among those of pyenv. Where torch would come with gigabytes of CUDA, it is left out, with its tests.
+among those of pyenv. Where torch would come with gigabytes of CUDA, it is left out, with its tests, unless
+``--cuda`` is given.
 """
 
 import argparse
@@ -83,7 +84,7 @@ def requirements(versions: str, *, has_torch: bool) -> list[str]:
     """What is installed besides the project, as pip reads it; tools of the tests are pinned or the newest.
 
     >>> [text for text in requirements("lowest", has_torch=False) if text.startswith("click")]
-    ['click==8.2']
+    ['click==8.4']
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
@@ -127,6 +128,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--python", action="append", choices=PYTHONS)
     parser.add_argument("--versions", action="append", choices=VERSIONS)
     parser.add_argument("--short", action="store_true")
+    parser.add_argument("--cuda", action="store_true")
     asked = parser.parse_args(arguments)
     pythons, versions = asked.python or PYTHONS, asked.versions or VERSIONS
     if asked.short:
@@ -136,7 +138,9 @@ def main(arguments: Sequence[str]) -> int:
         if not pythons:
             print("environments: skipped, because this machine has no other Python that ptq supports")
     PLACE.mkdir(exist_ok=True)
-    results = [try_environment(made, short=asked.short) for made in environments(pythons, versions)]
+    results = [
+        try_environment(made, short=asked.short, cuda=asked.cuda) for made in environments(pythons, versions)
+    ]
     if results:
         print(table(("Python", "versions", "torch", "passed", "failed", "skipped", "seconds"), results))
     return 0 if all(row[4] == "0" for row in results) else 1
@@ -156,10 +160,10 @@ def environments(pythons: Sequence[str], versions: Sequence[str]) -> Iterator[En
                 yield Environment(python=python, versions=name, interpreter=interpreter)
 
 
-def try_environment(made: Environment, *, short: bool) -> tuple[str, ...]:
+def try_environment(made: Environment, *, short: bool, cuda: bool) -> tuple[str, ...]:
     """Make an environment, run the tests in it, and return the row of the table."""
     made.log.write_text("", encoding="utf-8")
-    has_torch = install(made, keep=short)
+    has_torch = install(made, keep=short, cuda=cuda)
     start = time.perf_counter()
     status = run(made, [*TESTS, *(SHORT if short else ())], must_pass=False)
     seconds = time.perf_counter() - start
@@ -184,17 +188,22 @@ def try_environment(made: Environment, *, short: bool) -> tuple[str, ...]:
     )
 
 
-def install(made: Environment, *, keep: bool) -> bool:
+def install(made: Environment, *, keep: bool, cuda: bool) -> bool:
     """Make or renew an environment, unless a kept one is as asked, and return whether it has torch."""
     stamp = made.folder / "installed.json"
     pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    asked = {"requirements": requirements(made.versions, has_torch=True), "pins": pins, "short": keep}
+    asked = {
+        "requirements": requirements(made.versions, has_torch=True),
+        "pins": pins,
+        "short": keep,
+        "cuda": cuda,
+    }
     old = json.loads(stamp.read_text(encoding="utf-8")) if stamp.is_file() else {}
     if old.get("asked") != asked:
         run(made, ["-m", "venv", "--clear", made.folder], made.interpreter)
     elif keep:
         return bool(old["torch"])
-    has_torch = not keep and not brings_cuda(made)
+    has_torch = not keep and (cuda or not brings_cuda(made))
     pip(made, "--upgrade-strategy", "eager", "--upgrade", *requirements(made.versions, has_torch=has_torch))
     pip(made, "--no-deps", "--no-build-isolation", "--editable", ".")
     stamp.write_text(json.dumps({"asked": asked, "torch": has_torch}), encoding="utf-8")

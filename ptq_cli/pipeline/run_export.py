@@ -53,7 +53,13 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, pad_apart, shift_bytes
+from ptq_cli.qdq.write.device_forms import (
+    convert_types,
+    dequantize_bytes,
+    give_biases,
+    pad_apart,
+    shift_bytes,
+)
 from ptq_cli.qdq.write.integer_forms import (
     turn_gemms_of_blocks,
     write_clamps_of_blocks,
@@ -369,6 +375,7 @@ def _finish(made: DecidedModel, target: Target) -> None:
     turn_gemms_of_blocks(model, in_blocks if target.runtime == ONNXRUNTIME else ())
     pad_channels(model, target.weight.channel_multiple, target.activation.channel_multiple)
     pad_apart(model, target)
+    give_biases(model, target)
     if target.activation.symmetric and target.activation.integers.signed:
         shift_bytes(model)
     if target.activation.dequantized_bytes:

@@ -1,5 +1,6 @@
 """A request travels up the graph: from an operator that gets faster to the tensors it needs quantized."""
 
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -32,8 +33,13 @@ from ptq_cli.plan.target.rules import OpRule
 MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bit range"
 
 
+ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 MOST_FUSED = 8
 """Activation functions and moves that are looked past for an operator that they are merged into."""
+
+
+def _is_read_once(value: ir.Value) -> bool:
+    return len(value.uses()) == 1 and not value.is_graph_output()
 
 
 class Requests:
@@ -100,7 +106,18 @@ class Requests:
             reason = attribute_refusal(producer, rule) or reader_refusal(producer, rule)
             if reason:
                 return f"reads {producer.op_type} '{producer.name}': {reason}"
-        return self._fused_wrongly(value) or float_refusal(value)
+        return self._fused_wrongly(value) or self._shifted_wrongly(value) or float_refusal(value)
+
+    def _shifted_wrongly(self, value: ir.Value) -> str:
+        """Return which operator with a constant vector a runtime would wrongly merge, or nothing."""
+        node = value.producer()
+        if not self.rules.target.shifts_wrongly or node is None or node.op_type not in ARITHMETIC:
+            return ""
+        computed = [item for item in node.inputs if item is not None and not is_constant(item)]
+        vectors = [item for item in node.inputs if math.prod(constant_shape(item)) > 1]
+        if len(computed) != 1 or not vectors or _is_read_once(computed[0]):
+            return ""
+        return f"behind {node.op_type} '{node.name}' a quantization would be merged with its constant wrongly"
 
     def _fused_wrongly(self, value: ir.Value) -> str:
         """Return which operator a runtime would wrongly merge with a value's quantization, or nothing."""

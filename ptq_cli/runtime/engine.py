@@ -88,6 +88,10 @@ class Engine(ABC):
     def open(self, model: Model, *, threads: int) -> OpenedModel:
         """Return the model ready to run, optimized as it is for users."""
 
+    def open_forms(self, model: Model, *, threads: int) -> Sequence[OpenedModel]:
+        """Return the model as ``open`` does, and behind it other forms that users run: for any sizes."""
+        return (self.open(model, threads=threads),)
+
     @abstractmethod
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return what became of each node, those of nested graphs too, by its name.

@@ -71,6 +71,13 @@ class OpenVino(Engine):
         """Return the model; it is compiled again for shapes that it meets for the first time."""
         return CompiledModel(model, threads=threads)
 
+    def open_forms(self, model: Model, *, threads: int) -> Sequence["CompiledModel"]:
+        """Return the model for the sizes that it meets, and for any, as OpenVINO compiles a file as it is."""
+        fitted = self.open(model, threads=threads)
+        if not fitted.is_dynamic:
+            return (fitted,)
+        return fitted, CompiledModel(model, threads=threads, fits_shapes=False)
+
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return the primitive of each node, from OpenVINO's execution graph."""
         compiled = CompiledModel(serialize(marked_graph(model)), threads=1)
@@ -89,8 +96,8 @@ OPEN_VINO = OpenVino()
 class CompiledModel:
     """A model that OpenVINO runs."""
 
-    def __init__(self, model: Model, *, threads: int) -> None:
-        """Read a model."""
+    def __init__(self, model: Model, *, threads: int, fits_shapes: bool = True) -> None:
+        """Read a model, to compile it for the shapes that it meets, or for any."""
         # Threads that are pinned to cores wait for whatever else runs there.
         self._settings = {
             "INFERENCE_NUM_THREADS": threads,
@@ -103,7 +110,8 @@ class CompiledModel:
         except Exception as error:  # OpenVINO raises RuntimeError, and others for odd files.
             raise _failed(NOT_LOADED, error) from error
         # OpenVINO looks at each node to tell, which takes as long as a small model does.
-        self._is_dynamic = self._model.is_dynamic()
+        self.is_dynamic = self._model.is_dynamic()
+        self._fits_shapes = fits_shapes and self.is_dynamic
         # An input that no operator reads is not one of OpenVINO's model.
         self._inputs = {name for port in self._model.inputs for name in port.get_names()}
         self._compiled: Any = None
@@ -123,7 +131,7 @@ class CompiledModel:
     def _request(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         """Return what runs a batch of these shapes: for the first few, a model that is compiled for them."""
         own = tuple(sorted(shapes.items()))
-        is_fixed = self._is_dynamic and len(self._requests) < MOST_SHAPES
+        is_fixed = self._fits_shapes and len(self._requests) < MOST_SHAPES
         key = own if is_fixed else ()
         for known in (own, key):
             if known in self._requests:

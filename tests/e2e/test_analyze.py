@@ -1,6 +1,5 @@
 """``ptq analyze``: tables that fit, JSON alone, refusals, and what it leaves when it is interrupted."""
 
-import importlib
 import json
 import platform
 import sys
@@ -98,7 +97,7 @@ def test_overlays_for_model_explorer(folder: Path, ptq: Ptq) -> None:
     (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="not installed on other systems"
 )
 def test_model_explorer_reads_the_overlays(folder: Path, ptq: Ptq) -> None:
-    builder = importlib.import_module("model_explorer.node_data_builder")
+    builder = pytest.importorskip("model_explorer.node_data_builder")
     ptq("analyze --eval-data eval.npz --no-sensitivity --model-explorer sqnr.json")
     for file in OVERLAYS:
         ((graph, overlay),) = json.loads((folder / file).read_text(encoding="utf-8")).items()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ptq_cli.evaluation.latency import LatencyTurns
@@ -93,6 +94,31 @@ def test_verify_fails_where_openvino_computes_something_else(tmp_path, monkeypat
     found = ptq("verify pool.onnx --target openvino --random-inputs --threads 1")
     assert found.status == 3 and "wrong: 'y' differs by more than rounding explains" in found.out
     assert said in found.out
+
+
+TWICE = """(float[N,4,8,8] x) => (float[N,8,6,6] y) <float[8,4,3,3] w> {
+    c = Conv(x, w) m = ReduceMean<axes=[1], keepdims=1>(c) y = Sub(c, m) }"""
+TWICE_IN_PAIRS = """(float[N,4,8,8] x) => (float[N,8,6,6] y)
+    <float s = {0.03}, uint8 z = {100}, int8[8,4,3,3] w, float v = {0.01}, int8 i = {0}> {
+    q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) k = DequantizeLinear(w, v, i)
+    c = Conv(d, k) m = ReduceMean<axes=[1], keepdims=1>(c) y = Sub(c, m) }"""
+
+
+@needs_openvino
+def test_verify_compares_a_file_with_open_sizes_as_openvino_compiles_it(tmp_path, monkeypatch, ptq):
+    """A Conv without a bias, of which a Sub has both inputs, OpenVINO scales twice for open sizes alone."""
+    monkeypatch.chdir(tmp_path)
+    weight = np.random.default_rng(0).integers(-60, 61, (8, 4, 3, 3)).astype(np.int8)
+    for size, status in (("N", 3), ("4", 0)):
+        graph = build(TWICE_IN_PAIRS.replace("[N,", f"[{size},"), opset=13, constants={"w": weight})
+        (tmp_path / "other.onnx").write_bytes(serialized(graph))
+        found = ptq("verify other.onnx --target openvino --random-inputs --threads 1")
+        assert found.status == status, found.out
+        assert ("only where it is compiled for inputs of any size" in found.out) == (status == 3)
+    (tmp_path / "model.onnx").write_bytes(serialized(build(TWICE, opset=13)))
+    np.save("x.npy", np.random.default_rng(1).standard_normal((8, 4, 8, 8)).astype(np.float32))
+    assert ptq("quantize model.onnx --data x.npy --target openvino --threads 1").status == 0
+    assert ptq("verify --threads 1").status == 0, "ptq writes it with a bias"
 
 
 @needs_openvino

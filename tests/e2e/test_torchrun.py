@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from tests.e2e.conftest import make_arrays
+from tests.torch_needed import HAS_TORCH
 
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
 LAUNCH = (sys.executable, "-m", "torch.distributed.run")
 SECONDS = 540
 """Three processes that import PyTorch take 10 on two idle cores; what hangs is ended all the same."""
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(not HAS_TORCH, reason="torchrun is torch's")]
 
 Launch = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -183,6 +183,8 @@ def _print_outputs(result: Verification) -> None:
             say(
                 f"wrong: '{item.output}' differs by more than rounding explains; required: {DOUBTFUL_DB:g} dB"
             )
+            if item.open_sizes:
+                say("  only where it is compiled for inputs of any size: give the model fixed sizes first")
         elif item.sqnr_db < DOUBTFUL_DB and result.kernel_comparison is None:
             say(f"warning: '{item.output}' differs by more than the rounding of one kernel explains")
     if result.kernel_comparison is not None:

@@ -174,6 +174,7 @@ class OpRule:
         not_together: attributes that the integer kernel computes wrongly if all of them are set.
         pads_apart: zeros that count in a mean come from a Pad before the operator where the runtime's own
             padding is wrong: if the zero point of what it pads is not 0, and with ``ceil_mode``.
+        bias_for_floats: a result that is read in float needs a bias that is not 0; a tiny one is written.
         volume_groups_unpadded: a convolution with three spatial axes, groups and padding has no right integer
             kernel, unless each channel has one filter.
         not_read_by: operators before which a ``"join"`` along another axis than the last, or a product with
@@ -225,6 +226,7 @@ class OpRule:
     equal_attributes: dict[str, str] = field(default_factory=dict)
     not_together: list[str] = field(default_factory=list)
     pads_apart: bool = False
+    bias_for_floats: bool = False
     volume_groups_unpadded: bool = False
     not_read_by: list[str] = field(default_factory=list)
     merged_by: list[str] = field(default_factory=list)
@@ -277,6 +279,8 @@ class Target:
             in the types of the file.
         runtime_operators: allow operators of ONNX Runtime's own where they are faster, such as QuickGelu for
             ``x * sigmoid(x)``; no other runtime reads the model then.
+        shifts_wrongly: a quantization that the runtime merges with a constant vector in front of it, added or
+            multiplied to what others read, too, is wrong: that result stays in float.
         static_shapes: no dimension of an input may be open: ``--input-shape batch=1`` closes that of the
             samples in the quantized model.
         extends: the name of a target of ptq, whose table this one changes key by key; a list replaces the
@@ -301,6 +305,7 @@ class Target:
     pairs_as_written: bool = False
     float_types: list[str] = field(default_factory=lambda: [FLOAT32])
     runtime_operators: bool = False
+    shifts_wrongly: bool = False
     static_shapes: bool = False
     extends: str = ""
 

@@ -7,11 +7,13 @@ import onnx_ir as ir
 
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.graph_reading import FreshNames
-from ptq_cli.models.pair_operators import CLAMPS, DEQUANTIZE, QUANTIZE
+from ptq_cli.models.pair_operators import CLAMPS, DEQUANTIZE, QUANTIZE, dequantized_by
 from ptq_cli.qdq.read.pair_grids import grid_of
 
 STEP_OF_8_BITS = {ir.DataType.UINT8: 1, ir.DataType.INT8: 1, ir.DataType.UINT16: 257, ir.DataType.INT16: 257}
 """How many steps of a type's grid are one of an 8-bit grid over the same range."""
+FLOAT_ROUNDING = 2.0**-20
+"""Of the largest summand: what the order of a float32 sum changes, with three bits to spare."""
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,15 @@ class KernelUnit:
         tensor: the integers that it makes, or an output of the model.
         node: name of the operator that computes them; empty for the quantized input of the model.
         step: difference between integers that counts as one step of 8 bits; 0 for floats.
+        rounding: difference between integers that the order of float sums explains: that of a mean of values
+            around their mean, whose range is only noise.
     """
 
     tensor: str
     node: str
     op: str
     step: int
+    rounding: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,21 @@ def _unit(value: ir.Value) -> KernelUnit:
     node = value.producer()
     if node is None:
         raise ValueError(f"'{value.name}' is not computed")
-    step = STEP_OF_8_BITS[_dtype(value)] if _makes_integers(node) else 0
+    quantize = node if _makes_integers(node) else None
     while node.op_type in (QUANTIZE, *CLAMPS):
         source = node.inputs[0]
         producer = source.producer() if source is not None else None
         if producer is None or producer.op_type == DEQUANTIZE:
             break
         node = producer
-    return KernelUnit(value.name or "", node.name or "", node.op_type, step)
+    step = STEP_OF_8_BITS[_dtype(value)] if quantize is not None else 0
+    rounding = _rounding(node, quantize) if quantize is not None else 0
+    return KernelUnit(value.name or "", node.name or "", node.op_type, step, rounding)
+
+
+def _rounding(node: ir.Node, quantize: ir.Node) -> int:
+    """Return how many steps of its result the float rounding of a node's inputs is."""
+    own = grid_of(quantize).parameters
+    ends = [grid_of(pair).ends or (0.0, 0.0) for pair in map(dequantized_by, node.inputs) if pair is not None]
+    largest = max((abs(end) for both in ends for end in both), default=0.0)
+    return int(FLOAT_ROUNDING * largest / float(own.scale)) if own is not None else 0

@@ -2,7 +2,7 @@
 
 Source:
     ONNX Runtime's builders of operators for QNN, which refuse or misread the forms that are replaced here;
-    what OpenVINO computes of padding (``tests/properties/test_pools_and_chains.py``).
+    what OpenVINO computes of padding (``tests/properties/test_pools_and_chains.py``), and of open sizes.
 """
 
 import numpy as np
@@ -10,7 +10,15 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.models.graph_reading import RESULT, FreshNames, every_node, input_at, remove_unused, sole_reader
+from ptq_cli.models.graph_reading import (
+    RESULT,
+    FreshNames,
+    constant_shape,
+    every_node,
+    input_at,
+    remove_unused,
+    sole_reader,
+)
 from ptq_cli.models.pair_operators import CLAMPS, QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.plan.graph_questions import moved_to
 from ptq_cli.plan.target.rules import Target
@@ -197,6 +205,38 @@ def pad_apart(model: ir.Model, target: Target) -> None:
         node.replace_input_with(0, value)
         node.attributes.add(ir.AttrInt64s("pads", [0] * len(pads)))
         node.attributes.pop("auto_pad", None)
+
+
+TINY_BIAS = 1e-30
+"""No float that it is added to changes, but 0; OpenVINO leaves out a bias of zeros."""
+
+
+def give_biases(model: ir.Model, target: Target) -> None:
+    """Give an integer operator a tiny bias where the target's runtime needs one (``bias_for_floats``)."""
+    names = FreshNames.of(model.graph)
+    for node in list(every_node(model.graph)):
+        rule = target.op.get(node.op_type)
+        if rule is None or not rule.bias_for_floats or node.domain:
+            continue
+        weight = dequantized_by(input_at(node, 1))
+        is_integer = weight is not None and dequantized_by(node.inputs[0]) is not None
+        readers = [use.node.op_type for use in node.outputs[0].uses()]
+        is_quantized = not node.outputs[0].is_graph_output() and set(readers) == {QUANTIZE}
+        integers = constant_shape(weight.inputs[0]) if weight is not None else ()
+        if not is_integer or is_quantized or not integers or not _adds_nothing(input_at(node, BIAS)):
+            continue
+        bias = np.full(integers[rule.weight_axis], TINY_BIAS, np.float32)
+        node.resize_inputs(BIAS + 1)
+        node.replace_input_with(BIAS, add_initializer(model.graph, names.claim(f"{node.name}.bias"), bias))
+    remove_unused(model)
+
+
+def _adds_nothing(bias: ir.Value | None) -> bool:
+    """Tell whether a bias is left out, or all 0."""
+    pair = dequantized_by(bias)
+    stored = pair.inputs[0] if pair is not None else bias
+    tensor = stored.const_value if stored is not None else None
+    return bias is None or (tensor is not None and not np.any(tensor.numpy()))
 
 
 def _restored(value: ir.Value, before: ir.Node, names: FreshNames, reader: ir.Node) -> ir.Value:

@@ -1,12 +1,14 @@
 """What a plan says; that of each small graph is held in ``tests/contracts/small_graphs``."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.requests import Ties
+from ptq_cli.plan.target.target_file import load_target
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
 
@@ -123,3 +125,13 @@ def test_a_chain_of_thousands_is_no_recursion():
     for before, after in itertools.pairwise(names):
         ties.tie([after, before])
     assert set(ties.groups(names).sources.values()) == {"t0"}
+
+
+@pytest.mark.parametrize(("rest", "asked"), [("y = Mul(q, p)", False), ("y = Relu(q)", True)])
+def test_behind_a_vector_on_what_others_read_openvino_gets_no_quantization(rest, asked):
+    graph = f"""(float[N,4,8] x) => (float[] y) <float[8] b, float[8,8] w> {{
+        p = Sigmoid(x) a = Add(p, b) q = MatMul(a, w) {rest} }}"""
+    target = load_target("openvino")
+    found = make_plan(build(graph), target, may_be_empty=True).activations
+    assert ("a" in found) == asked
+    assert "a" in make_plan(build(graph), replace(target, shifts_wrongly=False)).activations

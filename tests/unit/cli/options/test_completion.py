@@ -122,12 +122,17 @@ print(*sys.modules, file=sys.stderr)
     assert not HEAVY & modules
 
 
+def in_parts(lines: list[str]) -> list[str]:
+    return "\n".join(lines).replace("plain,", "plain\n").replace("\t", "\n").split("\n")
+
+
 def test_zsh_and_fish_show_what_a_quantizer_is(complete: Complete) -> None:
     meaning = FAMILIES["dorefa"].meaning
     assert complete("ptq quantizers show do", "zsh") == ["plain", "dorefa", meaning]
-    assert complete("ptq quantizers show do", "fish") == [f"plain,dorefa\t{meaning}"]
+    # click 8.5 writes an item in one line, and 8.4 in several.
+    assert in_parts(complete("ptq quantizers show do", "fish")) == ["plain", "dorefa", meaning]
     bins = "Bins added from one range tried to the next (at least 1)."
-    assert complete("ptq export --set amax.str", "fish") == [f"plain,amax.stride=\t{bins}"]
+    assert in_parts(complete("ptq export --set amax.str", "fish")) == ["plain", "amax.stride=", bins]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

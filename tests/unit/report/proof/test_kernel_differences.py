@@ -98,3 +98,16 @@ def test_units_are_the_operators_between_integers():
 def test_a_step_is_one_of_8_bits(dtype, steps):
     text = SOFTMAX.replace("uint8", dtype)
     assert {unit.step for unit in kernels_apart(ir.from_onnx_text(text)).units} == {steps}
+
+
+def test_the_order_of_a_sum_whose_result_is_only_noise_makes_no_kernel_wrong():
+    """Of values around their mean the mean is 1e-9, and a grid that is made for it has steps of 1e-11."""
+    text = f"""{HEAD} g (float[n, 1, 4] x) => (float[n, 1, 1] y)
+        <float sx = {{0.02}}, uint8 zx = {{128}}, float sy = {{1e-11}}, uint8 zy = {{128}},
+        int64[1] axes = {{2}}> {{ q = QuantizeLinear(x, sx, zx) d = DequantizeLinear(q, sx, zx)
+        [mean] m = ReduceMean<keepdims=1>(d, axes)
+        r = QuantizeLinear(m, sy, zy) y = DequantizeLinear(r, sy, zy) }}"""
+    (unit,) = (item for item in kernels_apart(ir.from_onnx_text(text)).units if item.op == "ReduceMean")
+    assert unit.rounding == int(2.0**-20 * 128 * np.float32(0.02) / np.float32(1e-11))
+    (unit,) = (item for item in kernels_apart(ir.from_onnx_text(SOFTMAX)).units if item.op == "Softmax")
+    assert unit.rounding == 0

@@ -8,7 +8,13 @@ from ptq_cli.core.formats import INTEGERS
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, pad_apart, shift_bytes
+from ptq_cli.qdq.write.device_forms import (
+    convert_types,
+    dequantize_bytes,
+    give_biases,
+    pad_apart,
+    shift_bytes,
+)
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample
 from tests.unit.qdq.printer import graph_text
@@ -157,3 +163,18 @@ def test_bytes_around_128_are_written_as_signed_ones():
     )
     for one, other in zip(before, run(model, inputs, optimize=False), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_only_an_integer_result_that_is_read_in_float_gets_a_tiny_bias():
+    graph = """(float[N,3,8,8] x) => (float[N,4,6,6] y) <float[4,3,3,3] v, float[4,4,1,1] w> {
+        a = Conv(x, v) b = Conv(a, w) m = ReduceMax<axes=[1], keepdims=1>(b) y = Sub(b, m) }"""
+    target = load_target("openvino")
+    model = build(graph, opset=13)
+    paired = quantized(model, make_plan(model, target))
+    before = run(paired, sample(model), optimize=False)[0]
+    give_biases(paired, target)
+    biased = {node.name: len(node.inputs) for node in paired.graph if node.op_type == "Conv"}
+    assert biased == {"a": 2, "b": 3}
+    np.testing.assert_array_equal(run(paired, sample(model), optimize=False)[0], before)
+    give_biases(paired, load_target("ort-cpu"))
+    assert biased == {node.name: len(node.inputs) for node in paired.graph if node.op_type == "Conv"}
