@@ -6,9 +6,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
+import numpy as np
+
 from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.recordings import Recordings
+from ptq_cli.collectors.host_kernels import find_range
 from ptq_cli.core.documents import rounded
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.process import most_resident_bytes
@@ -352,6 +355,7 @@ def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limi
     )
     sizes, grown = tapped_sizes(model.model, taps, {name: array[:1] for name, array in piece.items()})
     tensors = count * (MOST_TENSORS * sum(sizes.values()) + grown)
+    find_range(np.zeros(1, np.int32))  # With it comes numba, a hundred MB that stay.
     needed = most_resident_bytes() + tensors + MOST_WEIGHTS * model.stored.size
     if needed <= limit:
         return ""

@@ -271,4 +271,5 @@ def test_peak_memory_does_not_grow_with_the_samples(save_tar, mode):
     content = npy(np.zeros(4096, np.float32))
     path = save_tar({f"{index:05}.x.npy": content for index in range(640)}, mode=mode)
     few, all_ = (peak_of_iterating(open_tar(path, samples=samples)) for samples in (128, 640))
-    assert all_ < 1.05 * few
+    # Where each sample lies is known: some 150 bytes of its 16 kB.
+    assert all_ - few < 512 * 512
