@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx_ir as ir
@@ -16,6 +16,7 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.evaluation.document.report_document import Saturation
 from ptq_cli.evaluation.proof import (
+    CLEAR_DB,
     DOUBTFUL_DB,
     STAGE,
     KernelComparison,
@@ -218,12 +219,33 @@ def require_right_kernels(
         found, fault = None, error.message
     if fault:
         progress(Progress(STAGE, 0, None, f"the kernels were not checked: {fault}"))
+    found = _in_context(found, graph, samples, target, resolved.recipe.runtime, threads)
     wrong = found.wrong if found is not None else ()
     saturating = {layer.name for layer in saturation_here(graph, target).saturating} if wrong else set()
     layers = {layer.name for layer in plan.layers if layer.quantized and layer.name not in saturating}
     for item in wrong:
         if item.node in layers or (math.isinf(item.steps) and samples.data != MADE_UP):
             raise _wrong_kernel(item, RUNTIME_TITLES[asked or target.runtime])
+
+
+def _in_context(
+    alone: KernelComparison | None,
+    graph: ir.Model,
+    samples: ComparedSamples,
+    target: Target,
+    settings: RuntimeSettings,
+    threads: int,
+) -> KernelComparison | None:
+    """Return the comparison with what the outputs of the whole model say of kernels that are wrong alone."""
+    if alone is None or not alone.wrong or engine_alone(target, settings.engine) is not OPEN_VINO:
+        return alone
+    return _together(alone, compare_outputs(graph, samples, target, settings, threads, silent))
+
+
+def _together(alone: KernelComparison, outputs: OutputComparison | None) -> KernelComparison:
+    differences = outputs.differences if outputs is not None else ()
+    is_right = bool(differences) and all(item.sqnr_db >= CLEAR_DB for item in differences)
+    return replace(alone, right_together=is_right)
 
 
 def _wrong_kernel(item: KernelDifference, title: str) -> WrongKernelError:
@@ -321,6 +343,8 @@ def run_verify(
     saturation = Saturation.of(portable_sums(graph, target, operators))
     comparison = compare_outputs(graph, samples, target, settings, threads, progress)
     alone = compare_each_kernel(graph, samples, target, options.max_kernel_steps, threads, progress, asked)
+    if alone is not None and engine is OPEN_VINO:
+        alone = _together(alone, comparison)
     return Verification(
         model=str(path),
         made_by=_maker(graph),

@@ -210,6 +210,9 @@ def _print_kernel_comparison(found: KernelComparison, *, is_doubtful: bool) -> N
             say(f"  and {len(found.wrong) - MOST_FAULTS:,} more; --json has all of them")
         return
     worst = found.differences[0] if found.differences else None
+    if worst is not None and worst.steps > found.limit:
+        say(f"kernels: all {found.kernels:,} are right together, by the outputs; alone OpenVINO runs others")
+        return
     if worst is None:
         say(f"kernels: run alone on {samples}, all {found.kernels:,} equal the graph as written")
         return

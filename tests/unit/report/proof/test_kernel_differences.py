@@ -1,5 +1,7 @@
 """Kernels alone: rounding is one step, what is wrong is named, and how steps add up does not count."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -9,8 +11,15 @@ from packaging.version import Version
 
 from ptq_cli.cli.shown.verification_tables import print_verification
 from ptq_cli.core.documents import encode
-from ptq_cli.evaluation.proof import Verification, compare_kernels
-from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
+from ptq_cli.evaluation.proof import (
+    KernelComparison,
+    KernelDifference,
+    OutputComparison,
+    OutputDifference,
+    Verification,
+    compare_kernels,
+)
+from ptq_cli.pipeline.run_verify import VerifyOptions, _together, run_verify
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.qdq.proof.kernels_apart import kernels_apart
@@ -111,3 +120,16 @@ def test_the_order_of_a_sum_whose_result_is_only_noise_makes_no_kernel_wrong():
     assert unit.rounding == int(2.0**-20 * 128 * np.float32(0.02) / np.float32(1e-11))
     (unit,) = (item for item in kernels_apart(ir.from_onnx_text(SOFTMAX)).units if item.op == "Softmax")
     assert unit.rounding == 0
+
+
+def test_kernels_that_are_right_together_are_not_wrong():
+    """OpenVINO makes other kernels of a part of a model: one that is wrong alone may be right in the model."""
+    wrong = KernelDifference(node="n", op="AveragePool", tensor="t", steps=100.0, share=0.9)
+    alone = KernelComparison(samples=4, kernels=2, differences=(wrong,), limit=2.0)
+    assert alone.wrong == (wrong,)
+    assert replace(alone, right_together=True).wrong == ()
+    for db, is_right in ((138.0, True), (41.0, False)):
+        output = OutputDifference(output="y", absolute=0.1, step=0.1, on_grid=False, sqnr_db=db)
+        found = _together(alone, OutputComparison("x.npy", 4, (output,)))
+        assert found.right_together == is_right
+    assert not _together(alone, None).right_together
