@@ -123,7 +123,7 @@ def test_the_order_of_a_sum_whose_result_is_only_noise_makes_no_kernel_wrong():
 
 
 def test_kernels_that_are_right_together_are_not_wrong():
-    """OpenVINO makes other kernels of a part of a model: one that is wrong alone may be right in the model."""
+    """OpenVINO makes other kernels of a part of a model: one that is wrong alone may be right in it."""
     wrong = KernelDifference(node="n", op="AveragePool", tensor="t", steps=100.0, share=0.9)
     alone = KernelComparison(samples=4, kernels=2, differences=(wrong,), limit=2.0)
     assert alone.wrong == (wrong,)
