@@ -109,7 +109,8 @@ def _verify(run: Path, inputs: Mapping[str, Array], target: str, outcome: Outcom
     compared = found.kernel_comparison
     if found.verdict != "pass" and any(_floats_right(onnx.load(run / "model.float.onnx"), inputs, target)):
         outcome.findings.append(f"verify fails: {found.faults} {compared} {found.saturates_here}")
-    if compared and compared.fault:
+    # OpenVINO takes no part whose inputs have no known rank; there the outputs decide, which verify says.
+    if compared and compared.fault and target != "openvino":
         outcome.findings.append(f"kernels not compared: {compared.fault}")
 
 
