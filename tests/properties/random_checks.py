@@ -186,7 +186,12 @@ def _wrong_kernels(quantized: onnx.ModelProto, inputs: Mapping[str, Array], targ
     cut = kernels_apart(with_types(ir.from_proto(quantized)))
     reference = judged(onnx.load_from_string(cut.whole.content), inputs)
     feeds = {**inputs, **{name: np.asarray(reference[tensor]) for tensor, name in cut.inputs.items()}}
-    computed = engine.open(cut.apart, threads=1).run(feeds)
+    try:
+        computed = engine.open(cut.apart, threads=1).run(feeds)
+    except RuntimeFailedError:  # Ranks that are not known, as above.
+        if target != "openvino":
+            raise
+        return
     for unit, integers in zip(cut.units, computed, strict=True):
         if unit.step:
             apart = np.abs(np.asarray(reference[unit.tensor]).astype(np.int64) - integers.astype(np.int64))
