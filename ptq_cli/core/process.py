@@ -264,3 +264,19 @@ def no_cycle_search() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def stdout_apart() -> Iterator[None]:
+    """Send what a library prints on stdout to stderr inside the block: stdout is the result's."""
+    if not is_own_process():  # The stdout of a program that imports ptq is its own.
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(STDOUT)
+    try:
+        os.dup2(STDERR, STDOUT)
+        yield
+    finally:
+        os.dup2(kept, STDOUT)
+        os.close(kept)

@@ -5,10 +5,7 @@ was seen to be silently wrong on some operators, so ``ptq verify`` compares it w
 kernel by kernel.
 """
 
-import contextlib
 import importlib.util
-import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -20,7 +17,7 @@ import onnx_ir as ir
 import onnxruntime
 
 from ptq_cli.core.errors import MissingRuntimeError, first_line
-from ptq_cli.core.process import STDERR, STDOUT, is_own_process
+from ptq_cli.core.process import stdout_apart
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.graph_reading import every_node
@@ -202,7 +199,7 @@ def _session(
     }
     try:
         options.add_provider_for_devices(devices, settings)
-        with _stdout_apart():
+        with stdout_apart():
             return onnxruntime.InferenceSession(graph.SerializeToString(), options)
     except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
         raise failed_load(error) from error
@@ -215,22 +212,6 @@ def compile_context(model: StoredModel, soc_model: int) -> bytes:
         path = Path(place) / "context.onnx"
         _session(graph, folder, 1, soc_model=soc_model, context=path)
         return path.read_bytes()
-
-
-@contextlib.contextmanager
-def _stdout_apart() -> Iterator[None]:
-    """Send what Qualcomm's library prints on stdout to stderr: stdout is the result's."""
-    if not is_own_process():  # The stdout of a program that imports ptq is its own.
-        yield
-        return
-    sys.stdout.flush()
-    kept = os.dup(STDOUT)
-    try:
-        os.dup2(STDERR, STDOUT)
-        yield
-    finally:
-        os.dup2(kept, STDOUT)
-        os.close(kept)
 
 
 def _graph_of(model: Model) -> tuple[onnx.ModelProto, Path | None]:

@@ -22,6 +22,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import OverrideSettings
 from tests.each_case import each_case
+from tests.pinned import with_pinned_writers
 from tests.torch_needed import HAS_TORCH
 from tools.draw_report import save
 
@@ -54,12 +55,14 @@ def sections(page: str) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+@with_pinned_writers
 def test_the_pages_are_up_to_date() -> None:
     pytest.importorskip("torch")
     result = generate(ROOT, "--check")
     assert result.returncode == 0, result.stderr
 
 
+@with_pinned_writers
 def test_an_outdated_page_is_named_with_what_differs(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     shutil.copytree(ROOT / "tools", tmp_path / "tools", ignore=shutil.ignore_patterns("__pycache__"))

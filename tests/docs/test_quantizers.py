@@ -8,6 +8,7 @@ import pytest
 
 import ptq_cli.quantizers
 from tests.each_case import each_case
+from tests.pinned import with_pinned_writers
 from tools import draw_quantizers
 
 ROOT = Path(__file__).parents[2]
@@ -42,11 +43,13 @@ def test_every_figure_is_shown_and_has_a_background() -> None:
         assert text.index(WHITE) < text.index('id="axes_1"'), "on a dark page it would be dark on dark"
 
 
+@with_pinned_writers
 def test_the_figures_are_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
     assert draw_quantizers.main(["--check"]) == 0, capsys.readouterr().err
     assert draw_quantizers.main(["--chekc"]) == 2
 
 
+@with_pinned_writers
 def test_a_figure_that_differs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {name: panels for name, panels in draw_quantizers.figures().items() if name in ("step", "centers")}
     monkeypatch.setattr(draw_quantizers, "figures", lambda: few)

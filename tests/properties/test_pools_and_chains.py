@@ -29,6 +29,7 @@ POOL = (
 KNOWN = {
     "zeros that count, of shifted integers": POOL.format("count_include_pad=1"),
     "also with ceil_mode": POOL.format("strides=[2,2], ceil_mode=1, count_include_pad=1"),
+    "along one axis": POOL.replace("pads=[1,1,1,1], {}", "pads=[0,1,0,0], {}").format("count_include_pad=1"),
     "an activation behind a float maximum": """c = Conv<pads=[1,1,1,1]>(x, w) s = Selu(c)
         m = GlobalMaxPool(s) a = LeakyRelu<alpha=0.1>(m) y = Conv(a, u)""",
     "a mean in float of integers that are read besides": """c = Conv<pads=[1,1,1,1]>(x, w)

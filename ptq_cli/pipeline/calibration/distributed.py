@@ -19,6 +19,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from ptq_cli.calibdata.dataset.batches import Shard
 from ptq_cli.collectors.calibration_file import Counted, Item, Part, merge_calibrations
 from ptq_cli.core.errors import RanksError
+from ptq_cli.core.process import stdout_apart
 from ptq_cli.pipeline.calibration.ranks import (
     JOIN_SECONDS,
     SILENCE_SECONDS,
@@ -157,9 +158,10 @@ def _process_group(ranks: Ranks, store: Store) -> Iterator[dist.ProcessGroup | N
         if dist.is_initialized():  # by the script that called, for what it does besides
             group = dist.new_group(backend="gloo", timeout=limit)
         else:
-            dist.init_process_group(
-                "gloo", store=store, rank=ranks.rank, world_size=ranks.world, timeout=limit
-            )
+            with stdout_apart():  # Before torch 2.10 Gloo prints there that it is connected.
+                dist.init_process_group(
+                    "gloo", store=store, rank=ranks.rank, world_size=ranks.world, timeout=limit
+                )
     try:
         yield group
     finally:

@@ -16,7 +16,7 @@ FLOAT_ROUNDING = 2.0**-20
 """Of the largest summand: what the order of a float32 sum changes, with three bits to spare."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class KernelUnit:
     """What lies between integers: an operator with what ONNX Runtime may merge into its kernel.
 
@@ -108,7 +108,9 @@ def _unit(value: ir.Value) -> KernelUnit:
         node = producer
     step = STEP_OF_8_BITS[_dtype(value)] if quantize is not None else 0
     rounding = _rounding(node, quantize) if quantize is not None else 0
-    return KernelUnit(value.name or "", node.name or "", node.op_type, step, rounding)
+    return KernelUnit(
+        tensor=value.name or "", node=node.name or "", op=node.op_type, step=step, rounding=rounding
+    )
 
 
 def _rounding(node: ir.Node, quantize: ir.Node) -> int:

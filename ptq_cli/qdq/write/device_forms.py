@@ -194,7 +194,9 @@ def pad_apart(model: ir.Model, target: Target) -> None:
         if not is_shifted and not node.attributes.get_int("ceil_mode", 0):
             continue
         half = len(pads) // 2
-        around = np.asarray([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64)
+        # Integers that are padded along one axis alone OpenVINO restores wrongly: here a channel is added.
+        is_one_axis = is_shifted and sum(map(any, zip(pads[:half], pads[half:], strict=True))) == 1
+        around = np.asarray([0, 0, *pads[:half], 0, int(is_one_axis), *pads[half:]], np.int64)
         counts = add_initializer(model.graph, names.claim(f"{node.name}.pads"), around)
         pad = ir.node("Pad", [x, counts], name=names.claim(f"{node.name}/Pad"))
         value = pad.outputs[0]
@@ -205,6 +207,25 @@ def pad_apart(model: ir.Model, target: Target) -> None:
         node.replace_input_with(0, value)
         node.attributes.add(ir.AttrInt64s("pads", [0] * len(pads)))
         node.attributes.pop("auto_pad", None)
+        if is_one_axis:
+            _drop_last_channel(model.graph, node, names)
+
+
+def _drop_last_channel(graph: ir.Graph, node: ir.Node, names: FreshNames) -> None:
+    """Let whatever reads a node read all channels of its result but the last."""
+    if not isinstance(node.graph, ir.Graph):
+        raise TypeError("a prepared model has no functions")
+    result = node.outputs[0]
+    bounds = [
+        add_initializer(graph, names.claim(f"{node.name}.{what}"), np.asarray([number], np.int64))
+        for what, number in (("first", 0), ("end", -1), ("axis", 1))
+    ]
+    part = ir.node("Slice", [result, *bounds], name=names.claim(f"{node.name}/Slice"))
+    ir.convenience.replace_all_uses_with(result, part.outputs[0], replace_graph_outputs=True)
+    part.replace_input_with(0, result)
+    part.outputs[0].name, result.name = result.name, names.claim(f"{node.name}/channels{RESULT}")
+    part.outputs[0].type, part.outputs[0].shape, result.shape = result.type, result.shape, None
+    node.graph.insert_after(node, part)
 
 
 TINY_BIAS = 1e-30

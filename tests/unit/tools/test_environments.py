@@ -59,12 +59,12 @@ def test_few_tests_or_a_failure_fail(
         made.log.write_text(f"...\n{said}\n")
         return status
 
-    monkeypatch.setattr(environments, "install", lambda made, keep: False)
+    monkeypatch.setattr(environments, "install", lambda made, keep, cuda: False)
     monkeypatch.setattr(environments, "run", pytest_says)
     environments.PLACE.mkdir()
     made = environments.Environment(python="3.12", versions="lowest", interpreter=machine)
     assert made.log.name == "3.12-lowest.log"
-    row = environments.try_environment(made, short=False)
+    row = environments.try_environment(made, short=False, cuda=False)
     assert row[:6] == ("3.12", "lowest", "no", *counts)
 
 
