@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at, rank_of, sole_reader
-from ptq_cli.plan.operator_axes import ends_signal, pads_groups_of_volumes
+from ptq_cli.plan.operator_axes import may_end_signal, pads_groups_of_volumes
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 
@@ -188,7 +188,7 @@ def attribute_refusal(node: ir.Node, rule: OpRule) -> str:
         return f"the integer kernel is wrong with both {' and '.join(rule.not_together)}"
     if rule.volume_groups_unpadded and pads_groups_of_volumes(node):
         return "it pads volumes in groups, which the integer kernel computes wrongly"
-    if rule.image_axis and ends_signal(node):
+    if rule.image_axis and may_end_signal(node):
         return "the runtime reduces signals rightly as images in float alone"
     return ""
 

@@ -10,11 +10,19 @@ MATRIX, SIGNAL_RANK, VOLUME_RANK = 2, 3, 5
 """Axes of a matrix; of a tensor, or a weight, with one and with three spatial axes."""
 
 
-def ends_signal(node: ir.Node) -> bool:
-    """Tell whether an operator reduces three axes to two by the last one, as a pooling of signals does."""
-    if rank_of(node.inputs[0]) != SIGNAL_RANK:
+def may_end_signal(node: ir.Node) -> bool:
+    """Tell whether an operator reduces three axes to two by the last one, or may, for what is behind a Loop.
+
+    There the number of axes is often not known.
+    """
+    if rank_of(node.inputs[0]) not in (SIGNAL_RANK, None):
         return False
     return node.op_type.startswith("Global") or reduced_axes(node) in ([-1], [SIGNAL_RANK - 1])
+
+
+def ends_signal(node: ir.Node) -> bool:
+    """Tell whether an operator is known to reduce three axes to two by the last one, as of a signal."""
+    return rank_of(node.inputs[0]) == SIGNAL_RANK and may_end_signal(node)
 
 
 def reduced_axes(node: ir.Node) -> list[int]:

@@ -3,9 +3,11 @@
 import itertools
 from dataclasses import replace
 
+import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
+from ptq_cli.plan.operator_axes import ends_signal, may_end_signal
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.requests import Ties
 from ptq_cli.plan.target.target_file import load_target
@@ -135,3 +137,10 @@ def test_behind_a_vector_on_what_others_read_openvino_gets_no_quantization(rest,
     found = make_plan(build(graph), target, may_be_empty=True).activations
     assert ("a" in found) == asked
     assert "a" in make_plan(build(graph), replace(target, shifts_wrongly=False)).activations
+
+
+@pytest.mark.parametrize(("rank", "may", "does"), [(3, True, True), (4, False, False), (None, True, False)])
+def test_behind_a_loop_a_mean_may_end_a_signal(rank, may, does):
+    x = ir.val("x", ir.DataType.FLOAT, None if rank is None else [2] * rank)
+    node = ir.node("ReduceMean", [x], {"axes": [-1]})
+    assert (may_end_signal(node), ends_signal(node)) == (may, does)
