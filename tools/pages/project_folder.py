@@ -78,6 +78,8 @@ COMMANDS = (
     "evaluate --set evaluation.latency=false --shard 2/2",
     *(f"calibrate --shard {index}/2 --run run-{index}" for index in (1, 2)),
     *(f"calibrate --shard {index}/8 --run run-{index}" for index in (3, 4)),
+    "calibrate --run monday",
+    "calibrate --data eval.npz --run tuesday",
     "export --target tensorrt -o theirs.onnx",
     "export --amax max -o max.onnx",
     "export --amax mse -o mse.onnx",

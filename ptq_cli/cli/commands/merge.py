@@ -20,7 +20,7 @@ Examples:
   ptq merge run-3 run-4 --partial --run run-3-4
   ptq merge
   ptq merge fetched/*.safetensors
-  ptq merge ptq-run ptq-run-new --run ptq-run-merged
+  ptq merge monday tuesday --run week
 """,
 )
 @argument("runs", nargs=-1, type=PATH)
