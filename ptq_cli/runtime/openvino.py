@@ -5,7 +5,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +104,10 @@ class CompiledModel:
             "INFERENCE_PRECISION_HINT": "f32",
             "ENABLE_CPU_PINNING": False,
         }
+        # One Core for several models ends the process now and then, when one that is gone leaves its memory.
+        self._core = _openvino().Core()
         try:
-            self._model = _read(model)
+            self._model = _read(model, self._core)
         except Exception as error:  # OpenVINO raises RuntimeError, and others for odd files.
             raise _failed(NOT_LOADED, error) from error
         # OpenVINO looks at each node to tell, which takes as long as a small model does.
@@ -148,7 +149,7 @@ class CompiledModel:
 
     def _compile(self, model: Any) -> Any:
         try:
-            self._compiled = _core().compile_model(model, DEVICE, self._settings)
+            self._compiled = self._core.compile_model(model, DEVICE, self._settings)
         except Exception as error:  # OpenVINO raises RuntimeError, and others for odd graphs.
             raise _failed(NOT_LOADED, error) from error
         return self._compiled
@@ -176,24 +177,19 @@ def _openvino() -> Any:
     return openvino
 
 
-@cache
-def _core() -> "openvino.Core":
-    return _openvino().Core()
-
-
-def _read(model: Model) -> Any:
+def _read(model: Model, core: "openvino.Core") -> Any:
     if isinstance(model, bytes):
-        return _core().read_model(model)
+        return core.read_model(model)
     if isinstance(model, Path):
-        return _core().read_model(str(model))
+        return core.read_model(str(model))
     if not model.data:
-        return _core().read_model(model.content)
+        return core.read_model(model.content)
     with tempfile.TemporaryDirectory() as folder:  # It looks for the constants beside the graph's file.
         for path in model.data:  # A symbolic link would lead out of the folder, which it refuses.
             _link(path, Path(folder) / path.name)
         file = Path(folder) / "model.onnx"
         file.write_bytes(model.content)
-        return _core().read_model(str(file))
+        return core.read_model(str(file))
 
 
 def _link(source: Path, place: Path) -> None:

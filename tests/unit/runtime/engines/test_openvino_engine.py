@@ -120,8 +120,9 @@ def test_what_cannot_be_loaded_or_run_is_an_error_of_ours(net):
         opened.run({"x": np.zeros((1, 5, 16, 16), np.float32)})
 
 
+@needs_openvino
 def test_a_file_of_onnx_runtime_on_arm_is_told_the_target(monkeypatch):
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise RuntimeError("Check failed:\nConvolution input precision should be single")
 
     monkeypatch.setattr(openvino, "_read", refuse)
@@ -176,3 +177,10 @@ def test_what_openvino_computes_wrongly_is_written_in_another_form(graph: str, i
     found = OPEN_VINO.open(content, threads=1).run(inputs)[0]
     assert {layer.name for layer in plan.layers if layer.quantized} == integers
     assert sqnr_db(wanted, found) > 100
+
+
+@needs_openvino
+def test_each_model_has_a_core_of_its_own(net):
+    """With one for all OpenVINO 2026.4 ended the process where an earlier model was gone."""
+    one, other = (OPEN_VINO.open(serialized(net[0]), threads=1) for _ in range(2))
+    assert one._core is not other._core
