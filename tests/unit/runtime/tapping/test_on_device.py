@@ -9,6 +9,7 @@ import onnx_ir as ir
 import pytest
 import torch
 from onnx import TensorProto, numpy_helper
+from packaging.version import Version
 
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.machine import Device
@@ -105,6 +106,7 @@ def test_tensors_of_every_type_are_handed_over(build_model, device, kind, dtype)
     np.testing.assert_array_equal(found.astype(np.float32), wanted.astype(np.float32))
 
 
+@pytest.mark.skipif(Version(torch.__version__) >= Version("2.14"), reason="this PyTorch takes every type")
 def test_a_type_that_is_not_handed_over_is_an_error_with_a_code(build_model, device):
     kind = TensorProto.FLOAT8E4M3FN
     cast = build_model([("Cast", ["x"], ["y"])], {"x": FLOATS}, {"y": (kind, None)})
