@@ -9,10 +9,12 @@ one seed again. Any factors of channels leave a random model as it was."""
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from onnx import numpy_helper
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.files.stored import serialize
@@ -22,7 +24,7 @@ from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
 from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
-from tests.properties.random_checks import check
+from tests.properties.random_checks import BATCHES, check, judge, random_file, random_inputs
 from tests.properties.random_graphs import random_model
 from tests.properties.random_steps import STEPS
 from tests.unit.plan.graphs import sample
@@ -53,6 +55,24 @@ def test_random_files_are_quantized_and_near_their_float_ones(target: str, tmp_p
 def test_five_hundred_random_files(target: str, part: int, tmp_path: Path):
     for seed in range(part, SEEDS, PARTS):
         assert_nothing_found(seed, target, tmp_path / str(seed))
+
+
+@each_case("seed", (0, 1, 2, 3, 4, 6))
+def test_the_judge_notices_a_scale_that_is_a_half_too_large(seed: int, tmp_path: Path):
+    folder = tmp_path / str(seed)
+    folder.mkdir()
+    outcome, run = check(seed, "ort-cpu", folder), folder / "run"
+    assert outcome.findings == []
+    quantized, proto = onnx.load(run / "model.int8.onnx"), random_file(seed)
+    pairs = [node for node in quantized.graph.node if node.op_type == "DequantizeLinear"]
+    weights = {node.input[1] for node in pairs if node.input[0].endswith(".quantized")}
+    for tensor in quantized.graph.initializer:
+        if tensor.name in weights:
+            array = numpy_helper.to_array(tensor)
+            tensor.CopyFrom(numpy_helper.from_array(np.asarray(1.5 * array, array.dtype), tensor.name))
+    onnx.save(quantized, run / "model.int8.onnx")
+    judge(proto, run, random_inputs(proto, seed * BATCHES), "ort-cpu", outcome)
+    assert [item for item in outcome.findings if item.startswith("file: output")]
 
 
 # Whatever positive factors the channels of a model get, the model computes what it did.
