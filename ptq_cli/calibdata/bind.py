@@ -99,7 +99,7 @@ def require_names(found: Collection[str], wanted: Mapping[str, str], where: str)
 
 def _renaming(key: str, unknown: Sequence[str]) -> str:
     if not unknown:
-        return "name each array as the model names its input"
+        return "name each array as the model names its input; an input without axes takes one number"
     return f"name each array as the model names its input, or pass --rename {unknown[0]}={key}"
 
 
