@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import is_turned
-from ptq_cli.models.graph_reading import constant_shape, every_node, input_at
+from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, sole_reader
 from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
 from ptq_cli.plan.graph_questions import (
     Reasons,
@@ -36,10 +36,6 @@ MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bi
 ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 MOST_FUSED = 8
 """Activation functions and moves that are looked past for an operator that they are merged into."""
-
-
-def _is_read_once(value: ir.Value) -> bool:
-    return len(value.uses()) == 1 and not value.is_graph_output()
 
 
 class Requests:
@@ -115,7 +111,7 @@ class Requests:
             return ""
         computed = [item for item in node.inputs if item is not None and not is_constant(item)]
         vectors = [item for item in node.inputs if math.prod(constant_shape(item)) > 1]
-        if len(computed) != 1 or not vectors or _is_read_once(computed[0]):
+        if len(computed) != 1 or not vectors or sole_reader(computed[0]) is not None:
             return ""
         return f"behind {node.op_type} '{node.name}' a quantization would be merged with its constant wrongly"
 

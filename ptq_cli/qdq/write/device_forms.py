@@ -234,6 +234,8 @@ TINY_BIAS = 1e-30
 
 def give_biases(model: ir.Model, target: Target) -> None:
     """Give an integer operator a tiny bias where the target's runtime needs one (``bias_for_floats``)."""
+    if not any(rule.bias_for_floats for rule in target.op.values()):
+        return
     names = FreshNames.of(model.graph)
     for node in list(every_node(model.graph)):
         rule = target.op.get(node.op_type)
