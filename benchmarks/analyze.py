@@ -17,14 +17,14 @@ from statistics import median
 
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import Work, peak_bytes, run_ptq
+from ptq_cli.analyze.run_analyze import run_analyze
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.core.documents import read_document
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
-from ptq_cli.pipeline.run_analyze import run_analyze
-from ptq_cli.pipeline.setup.resolve import Request, open_data, reading_of, resolve
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.resolve import Request, open_data, reading_of, resolve
+from ptq_cli.setup.run_directory import RunDirectory
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"

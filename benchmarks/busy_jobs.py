@@ -11,15 +11,15 @@ from typing import Any
 import onnxruntime
 
 from benchmarks.contestants import Job, Moment, Ready, main
+from ptq_cli.calibration.measure import measure, open_subject
 from ptq_cli.core.progress import silent
 from ptq_cli.models.loading import module_source
-from ptq_cli.pipeline.calibration.measure import measure, open_subject
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
-from ptq_cli.pipeline.setup.float_model import make_float_model, open_source
-from ptq_cli.pipeline.setup.resolve import Request, open_data, reading_of, resolve
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.setup.float_model import make_float_model, open_source
+from ptq_cli.setup.resolve import Request, open_data, reading_of, resolve
+from ptq_cli.setup.run_directory import RunDirectory
 
 SPINNING = " spinning"
 ALLOW_SPINNING = "session.intra_op.allow_spinning"

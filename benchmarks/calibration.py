@@ -22,8 +22,8 @@ from benchmarks.models import write_bert, write_images, write_resnet50, write_re
 from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.timing import run_ptq
 from benchmarks.turns import Answer, Contestant, Marginal
-from ptq_cli.pipeline.setup.resolve import Request, open_data, reading_of, resolve
 from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.setup.resolve import Request, open_data, reading_of, resolve
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"

@@ -31,7 +31,7 @@ from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recovery.output_noise import noise_of, sqnr_of
+from ptq_cli.recover.output_noise import noise_of, sqnr_of
 from ptq_cli.runtime.session import Session
 
 FEW, CALIBRATED, IMAGE = 4, 24, 4

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.core.progress import Progress, silent
-from ptq_cli.pipeline.calibration.measure import CalibrationSubject, measure, open_subject
-from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
+from ptq_cli.setup.resolve import Request, Resolved, resolve
 
 BATCH = 32
 

@@ -23,11 +23,11 @@ from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredS
 from ptq_cli.pipeline.evaluation.evaluation_shard import parse_shard_bytes, shard_bytes
 from ptq_cli.pipeline.evaluation.joined_shards import NamedShard, evaluate_part, joined_shards
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
-from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data, reading_of, resolve
-from ptq_cli.pipeline.setup.resumable import discard_checkpoint
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.resolve import Request, Resolved, open_data, reading_of, resolve
+from ptq_cli.setup.resumable import discard_checkpoint
+from ptq_cli.setup.run_directory import RunDirectory
 
 ROUNDS = 5
 PARTS = 2

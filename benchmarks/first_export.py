@@ -17,8 +17,8 @@ import onnx
 import onnx_ir as ir
 
 from ptq_cli.pipeline.run_export import run_export
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 WORK: dict[str, Callable[[Path, Path], object]] = {
     "onnx": lambda model, copy: onnx.save(onnx.load(model), copy),

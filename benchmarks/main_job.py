@@ -16,14 +16,14 @@ import numpy as np
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_turns
 from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibration.measure import measure, open_subject
 from ptq_cli.collectors.max_collector import compile_kernel
 from ptq_cli.core.progress import silent
-from ptq_cli.pipeline.calibration.measure import measure, open_subject
-from ptq_cli.pipeline.setup.float_model import FloatModel
-from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
+from ptq_cli.setup.float_model import FloatModel
+from ptq_cli.setup.resolve import Request, resolve
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ROOT / "sample_models"

@@ -17,7 +17,7 @@ from benchmarks.models import write_images, write_resnet50
 from benchmarks.results_page import print_part, result_parser
 from benchmarks.timing import peak_bytes
 from ptq_cli.core.progress import Progress
-from ptq_cli.pipeline.calibration.moments import STAGE
+from ptq_cli.recover.collect_moments import STAGE
 from ptq_cli.runtime.session import Session
 
 SETS, BATCH = (64, 256), 8

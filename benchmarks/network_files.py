@@ -10,11 +10,11 @@ from benchmarks.zoo_network import Feed, sqnr_db
 from ptq_cli.core.progress import silent
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import ExportResult, run_export
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.target.rules import QUICK_GELU
 from ptq_cli.plan.target.target_file import TARGETS
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 RUNTIME = "runtime operators"
 REWRITES = {

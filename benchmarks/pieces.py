@@ -19,16 +19,16 @@ import numpy.typing as npt
 
 from benchmarks.models import write_images, write_resnet56
 from benchmarks.results_page import print_part, processor, result_parser
+from ptq_cli.calibration.collect import Feeding
+from ptq_cli.calibration.measure import open_subject
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.max_collector import SharedMemory, compile_kernel
 from ptq_cli.core.progress import silent
-from ptq_cli.pipeline.calibration.collect import Feeding
-from ptq_cli.pipeline.calibration.measure import open_subject
-from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.channel_blocks import open_tapped
 from ptq_cli.runtime.tapping.tapped import Buffers
 from ptq_cli.runtime.tapping.taps import tap
+from ptq_cli.setup.resolve import Request, resolve
 
 SIZES = (1, 2, 4, 8, 16, 32)
 METHODS = (None, "max", "histogram")

@@ -24,11 +24,11 @@ from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio, take_turns
 from ptq_cli.core.progress import silent
 from ptq_cli.pipeline.run_calibrate import run_calibrate
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 NODES, ROUNDS = 5_000, 5
 WIDTH, LAYERS, DEPTH = 4096, 4, 3

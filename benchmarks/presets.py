@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import evaluate_run, run_ptq
+from ptq_cli.recipe.known_modes import STATIC
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, preset_layer, preset_names
-from ptq_cli.recipe.recovery_rungs import STATIC
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "quantizers.md"

@@ -25,8 +25,8 @@ from benchmarks.models import write_images, write_resnet50
 from benchmarks.results_page import networks_parser, print_part
 from benchmarks.zoo import find_networks
 from ptq_cli.cli.main import run
-from ptq_cli.pipeline.exporting import recovering
-from ptq_cli.recovery.rung_work import seconds_of
+from ptq_cli.recover import run_rungs as recovering
+from ptq_cli.recover.rung_work import seconds_of
 
 PARTS = {
     "calibration": (("measure", ""), ("rescaling", "")),

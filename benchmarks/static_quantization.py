@@ -27,9 +27,9 @@ from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.timing import run_ptq
 from ptq_cli.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
 from ptq_cli.evaluation.metrics.value_errors import Sqnr
-from ptq_cli.pipeline.setup.resolve import Request, open_data, reading_of, resolve
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.resolve import Request, open_data, reading_of, resolve
 
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"

@@ -4,7 +4,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ptq_cli.evaluation.analysis.analysis_document import (
+from ptq_cli.devices.device_answers import answer_gates
+from ptq_cli.evaluation.document.analysis_document import (
     Analysis,
     AnalyzedModels,
     Cost,
@@ -12,19 +13,18 @@ from ptq_cli.evaluation.analysis.analysis_document import (
     MetricSummary,
     Samples,
 )
-from ptq_cli.evaluation.analysis.noise_shares import NoiseShare, NoiseShares
-from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
-from ptq_cli.evaluation.cases.device_answers import (
+from ptq_cli.evaluation.document.details import ChangedSample, Changes
+from ptq_cli.evaluation.document.device_document import (
+    Case,
     DeviceAnswer,
     DeviceAnswers,
     DeviceKernel,
     DeviceOutput,
-    answer_gates,
+    Manifest,
 )
-from ptq_cli.evaluation.cases.manifest import Case, Manifest
-from ptq_cli.evaluation.document.details import ChangedSample, Changes
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.measurement import ClassValue
+from ptq_cli.evaluation.document.noise_shares import NoiseShare, NoiseShares
 from ptq_cli.evaluation.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
@@ -34,8 +34,9 @@ from ptq_cli.evaluation.document.report_document import (
     ModelSummary,
     Report,
 )
+from ptq_cli.evaluation.document.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.evaluation.interval import Flips, Interval
-from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
+from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, MethodRange, Origin, TensorEvidence
 from ptq_cli.report.html.page_view import PageInput
 from tests.measured import gate_result, latency_of, measurement

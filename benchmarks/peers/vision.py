@@ -16,8 +16,8 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import count_flips
 from ptq_cli.evaluation.interval import drop_interval
 from ptq_cli.evaluation.metrics.value_errors import Sqnr
-from ptq_cli.pipeline.setup.resolve import Request, open_data, reading_of, resolve
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.resolve import Request, open_data, reading_of, resolve
 
 SCRIPT = Path(__file__).with_name("by_aimet.py")
 BATCH = 50

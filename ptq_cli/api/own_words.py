@@ -8,10 +8,10 @@ from typing import Any, ParamSpec, TypeVar, cast, get_origin, get_type_hints
 
 from ptq_cli.api.passed_objects import onnx_file, pass_data, pass_model
 from ptq_cli.core.errors import PtqError, UsageError
-from ptq_cli.pipeline.setup.resolve import COMMAND_LINE, Request
 from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, setting_types
 from ptq_cli.recipe.flags import FLAG_KEYS
 from ptq_cli.recipe.keyword_settings import Settings
+from ptq_cli.setup.resolve import COMMAND_LINE, Request
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -119,7 +119,7 @@ def _written(name: str, text: str, kind: Any) -> str | None:
 
 
 def _choices(name: str) -> Iterable[str]:
-    from ptq_cli.pipeline.setup.recipes import names_of
+    from ptq_cli.setup.recipes import names_of
 
     return names_of(FLAG_KEYS[name][0]) if name in FLAG_KEYS else ()
 

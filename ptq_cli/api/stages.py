@@ -5,15 +5,15 @@ from typing import Unpack
 
 from ptq_cli.api.own_words import ModelLike, PathLike, as_path, in_own_words, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.folders.quantize_folder import FolderResult, run_quantize_folder
 from ptq_cli.pipeline.run_calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.run_export import ExportResult, run_export
 from ptq_cli.pipeline.run_merge import MergeResult, run_merge
 from ptq_cli.pipeline.run_moments import MomentsResult, run_moments
 from ptq_cli.pipeline.run_prepare import PrepareResult, run_prepare
 from ptq_cli.pipeline.run_quantize import QuantizationResult, run_quantize
-from ptq_cli.pipeline.run_quantize_folder import FolderResult, run_quantize_folder
-from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.recipe.keyword_settings import Settings
+from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 
 @in_own_words

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
+from ptq_cli.analyze.analysis_subject import Question
+from ptq_cli.analyze.run_analyze import AnalysisResult, run_analyze
 from ptq_cli.api.own_words import (
     ModelLike,
     PathLike,
@@ -14,16 +16,13 @@ from ptq_cli.api.own_words import (
 )
 from ptq_cli.api.passed_objects import pass_data
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.evaluation.analysis.analysis_document import Order
-from ptq_cli.evaluation.compared_drift import Limits
+from ptq_cli.drift.compared_drift import Limits
+from ptq_cli.drift.run_drift import DriftOptions, DriftResult, run_drift
+from ptq_cli.evaluation.document.analysis_document import Order
 from ptq_cli.evaluation.report_changes import ReportChanges
-from ptq_cli.pipeline.evaluation.analysis_subject import Question
 from ptq_cli.pipeline.evaluation.report_page import PageResult, run_page
-from ptq_cli.pipeline.run_analyze import AnalysisResult, run_analyze
 from ptq_cli.pipeline.run_compare import ComparisonResult, run_compare, run_compare_models
-from ptq_cli.pipeline.run_drift import DriftOptions, DriftResult, run_drift
 from ptq_cli.pipeline.run_inspect import Inspection, run_inspect
-from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.pipeline.views.calibration_view import (
     CalibrationView,
     Explanation,
@@ -31,6 +30,7 @@ from ptq_cli.pipeline.views.calibration_view import (
     view_calibration,
 )
 from ptq_cli.recipe.keyword_settings import Settings
+from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 
 @in_own_words

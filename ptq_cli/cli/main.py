@@ -12,10 +12,7 @@ from typing import NoReturn
 import click
 
 from ptq_cli import __version__
-from ptq_cli.cli.help_sections import SectionGroup
-from ptq_cli.cli.options.shared_options import DEBUG, QUIET
 from ptq_cli.cli.speaking_rank import SHARED, one_voice
-from ptq_cli.cli.terminal.phrases import as_typed, printable
 from ptq_cli.core.errors import (
     EntryPointError,
     InputFileError,
@@ -27,7 +24,10 @@ from ptq_cli.core.errors import (
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.process import TERMINATED, claim_process, end_as_interrupted, interrupt_status, keep_streams
 from ptq_cli.core.trust import own_grants
-from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
+from ptq_cli.setup.ranks import find_ranks, require_single
+from ptq_cli.terminal.options.help_sections import SectionGroup
+from ptq_cli.terminal.options.shared_options import DEBUG, QUIET
+from ptq_cli.terminal.phrases import as_typed, printable
 
 COMMANDS = (
     "calibrate",
@@ -155,7 +155,7 @@ def _invoke(words: list[str]) -> int:
     if instruction := os.environ.get(COMPLETION_VARIABLE):
         from click.shell_completion import add_completion_class, shell_complete
 
-        from ptq_cli.cli.options.bash_completion import SetBashComplete
+        from ptq_cli.terminal.options.bash_completion import SetBashComplete
 
         add_completion_class(SetBashComplete, "bash")
         return shell_complete(cli, {}, "ptq", COMPLETION_VARIABLE, instruction)
@@ -237,7 +237,7 @@ def _report_bug(error: BaseException, *, debug: bool) -> int:
 
 
 def _report_interrupt(words: list[str]) -> int:
-    from ptq_cli.cli.terminal.output import fitted
+    from ptq_cli.terminal.output import fitted
 
     status = interrupt_status()
     # The terminal has just shown ^C, or half a progress bar, on this line.
@@ -254,7 +254,7 @@ def _as_usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError
     hint = f"run {command} --help to see what it accepts"
     if isinstance(error, click.NoSuchOption):
         if error.ctx is not None and error.option_name.startswith("--"):
-            from ptq_cli.cli.options.former_options import replacement
+            from ptq_cli.terminal.options.former_options import replacement
 
             if instead := replacement(error.option_name, words, error.ctx.command):
                 return UsageError(
@@ -271,7 +271,7 @@ def _as_usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError
 
 
 def _say_error(kind: str, text: str) -> None:
-    from ptq_cli.cli.terminal.output import fitted
+    from ptq_cli.terminal.output import fitted
 
     # Fitted before the color, whose codes have no width.
     lines = fitted(printable(f"{kind} {text}"), sys.stderr)

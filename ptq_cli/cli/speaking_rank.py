@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ptq_cli.core.errors import RanksError
-from ptq_cli.pipeline.calibration.ranks import find_ranks
+from ptq_cli.setup.ranks import find_ranks
 
 SHARED = ("calibrate", "evaluate", "tune")
 """Commands whose work is divided among the processes."""
@@ -25,7 +25,7 @@ def one_voice(*, debug: bool) -> Iterator[None]:
     if ranks is None:
         yield
         return
-    from ptq_cli.pipeline.calibration.ranks import part_together
+    from ptq_cli.setup.ranks import part_together
 
     with contextlib.ExitStack() as stack:
         stack.callback(part_together, ranks)

@@ -14,6 +14,14 @@ from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.generation import Generation
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.stream import Stream
+from ptq_cli.evaluation.free_states import (
+    Indices,
+    SamplePlaces,
+    SteppedMetric,
+    drawn_by,
+    require_steps,
+    stream_of,
+)
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
 from ptq_cli.evaluation.metrics.class_accuracy import ClassAccuracy
 from ptq_cli.evaluation.metrics.named_code import Make, metric_maker
@@ -24,14 +32,6 @@ from ptq_cli.evaluation.model_outputs import (
     fitting_targets,
     require_outputs,
     require_same_shapes,
-)
-from ptq_cli.evaluation.streams import (
-    Indices,
-    SamplePlaces,
-    SteppedMetric,
-    drawn_by,
-    require_steps,
-    stream_of,
 )
 from ptq_cli.evaluation.uncertainty import Comparisons, with_interval, with_paired_intervals
 from ptq_cli.recipe.recipe_layers import relative_location

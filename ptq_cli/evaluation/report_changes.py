@@ -5,7 +5,7 @@ from pathlib import PurePath
 from typing import Annotated, ClassVar
 
 from ptq_cli.core.errors import BaselineError
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.measurement import Measurement, Unit, flips_between
 from ptq_cli.evaluation.document.report_document import BaselineSummary, ModelSummary, Report
 from ptq_cli.evaluation.interval import Flips, Interval, drop_interval

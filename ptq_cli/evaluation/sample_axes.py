@@ -17,8 +17,8 @@ from ptq_cli.core.errors import MergeError, MetricError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.evaluation.evaluator import Evaluator, ModelOutputs
+from ptq_cli.evaluation.free_states import FreeStates, require_steps
 from ptq_cli.evaluation.metrics.base import State
-from ptq_cli.evaluation.streams import FreeStates, require_steps
 
 # All models on the same batches, once, and every metric of the way.
 

@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import Verdict
 from ptq_cli.evaluation.document.measurement import Measurement, Unit
 from ptq_cli.evaluation.document.report_document import LayerEntry, Report

@@ -16,12 +16,12 @@ from ptq_cli.evaluation.bootstrap import (
     reweighed_intervals,
 )
 from ptq_cli.evaluation.document.measurement import Measurement, Unit, hits_to_text
+from ptq_cli.evaluation.free_states import Indices, drawn_by
 from ptq_cli.evaluation.interval import Interval, Method, drop_interval, share_interval
 from ptq_cli.evaluation.metrics.base import PairMetric, Resampling, Reweighed, SampleSums, State, below
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.value_errors import WorstChannelSqnr
 from ptq_cli.evaluation.model_outputs import Place
-from ptq_cli.evaluation.streams import Indices, drawn_by
 from ptq_cli.evaluation.unseen_flips import Reach, Unseen, moved_by_unseen
 
 RESAMPLES_OF_BLOCKS = 1000

@@ -14,19 +14,19 @@ from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scal
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.latency.fastest_placement import (
+from ptq_cli.latency.operator_times import OperatorTimes, fast_runs, operator_times
+from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.graph_reading import every_node
+from ptq_cli.models.integer_operators import MICROSOFT
+from ptq_cli.models.pair_operators import CLAMPS, dequantized_by, is_pair_node, quantized_by
+from ptq_cli.placement.fastest_placement import (
     Seam,
     circuit_of_profile,
     fastest_placement,
     predicted,
     unit_sides,
 )
-from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
-from ptq_cli.latency.operator_times import OperatorTimes, fast_runs, operator_times
-from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.graph_reading import every_node
-from ptq_cli.models.integer_operators import MICROSOFT
-from ptq_cli.models.pair_operators import CLAMPS, dequantized_by, is_pair_node, quantized_by
+from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.plan.graph_questions import clip_bound
 from ptq_cli.plan.multiply_accumulates import bind_shapes
 from ptq_cli.plan.sites import ActivationSite, Plan

@@ -2,7 +2,7 @@
 
 onnx's own converter does it. It was tried on 76 operators from opset 7 to 12, nested graphs included;
 ``inlining`` mends those of which it makes something else. onnxscript's begins at opset 18. Whoever
-converts compares the two models on a batch (``ptq_cli.pipeline.setup.float_model``).
+converts compares the two models on a batch (``ptq_cli.setup.float_model``).
 """
 
 import onnx_ir as ir

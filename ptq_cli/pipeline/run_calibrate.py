@@ -10,6 +10,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from ptq_cli.calibdata.bind import is_step
 from ptq_cli.calibdata.dataset.batches import WHOLE, Shard, parse_shard
 from ptq_cli.calibdata.recordings import Recordings
+from ptq_cli.calibration.calibration_checkpoint import resume
+from ptq_cli.calibration.measure import (
+    CalibrationSubject,
+    measure_part,
+    open_subject,
+    provenance_of,
+    require_samples_seen,
+)
 from ptq_cli.collectors.calibration_file import (
     Calibration,
     calibration_bytes,
@@ -22,27 +30,19 @@ from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.calibration.calibration_checkpoint import resume
-from ptq_cli.pipeline.calibration.measure import (
-    CalibrationSubject,
-    measure_part,
-    open_subject,
-    provenance_of,
-    require_samples_seen,
-)
-from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
-from ptq_cli.pipeline.calibration.rescaling import Rescaling, rescaled
-from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve
-from ptq_cli.pipeline.setup.resumable import NO_CHECKPOINTS, discard_checkpoint
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recover.rescaling import Rescaling, rescaled
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import Machine
+from ptq_cli.setup.output_checks import input_files, require_outputs
+from ptq_cli.setup.ranks import Ranks, find_ranks, require_single
+from ptq_cli.setup.resolve import Request, Resolved, resolve
+from ptq_cli.setup.resumable import NO_CHECKPOINTS, discard_checkpoint
+from ptq_cli.setup.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration.distributed import Group
+    from ptq_cli.setup.distributed import Group
 
 
 # What a calibration returns, and the files that it writes.
@@ -174,7 +174,7 @@ def joined_ranks(ranks: Ranks | None) -> "Iterator[Group | None]":
     if ranks is None:
         yield None
         return
-    from ptq_cli.pipeline.calibration.distributed import joined
+    from ptq_cli.setup.distributed import joined
 
     with joined(ranks) as group:
         yield group

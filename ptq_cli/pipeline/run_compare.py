@@ -7,8 +7,8 @@ from pathlib import Path
 from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import write_together
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.decide_gates import decide, read_baseline
+from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import ReportChanges, compare_reports
 from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs, layer_differences, trade_offs

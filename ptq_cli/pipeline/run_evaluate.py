@@ -13,7 +13,6 @@ from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.evaluation.evaluation_shard import shard_bytes
 from ptq_cli.pipeline.evaluation.joined_shards import ShardOrigin, evaluate_part, evaluate_together
@@ -26,15 +25,16 @@ from ptq_cli.pipeline.evaluation.made_reports import (
 from ptq_cli.pipeline.evaluation.one_pass import evaluate_pass, open_evaluation_set, open_models
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.run_calibrate import joined_ranks, machine_of_rank
-from ptq_cli.pipeline.setup.output_checks import input_files, require_free_outputs
-from ptq_cli.pipeline.setup.resolve import Request, Resolved
-from ptq_cli.pipeline.setup.resumable import discard_checkpoint
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
+from ptq_cli.setup.output_checks import input_files, require_free_outputs
+from ptq_cli.setup.ranks import find_ranks, require_single
+from ptq_cli.setup.resolve import Request, Resolved
+from ptq_cli.setup.resumable import discard_checkpoint
+from ptq_cli.setup.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration.distributed import Group
+    from ptq_cli.setup.distributed import Group
 
 
 def run_evaluate(

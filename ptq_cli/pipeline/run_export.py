@@ -11,6 +11,8 @@ from typing import Annotated, ClassVar
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import resolve_method
+from ptq_cli.calibration.loaded_run import loaded_run
+from ptq_cli.calibration.provenance import source_bytes
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import UsageError
@@ -25,27 +27,11 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
-from ptq_cli.pipeline.calibration.loaded_run import loaded_run
-from ptq_cli.pipeline.calibration.provenance import source_bytes
-from ptq_cli.pipeline.exporting.decided_model import DecidedModel, decided_model
+from ptq_cli.pipeline.exporting.decide_model import decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
-from ptq_cli.pipeline.exporting.float_layers import WEIGHTS_MATTER_DB, FloatLayers, reached_sqnr
-from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
-from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference
-from ptq_cli.pipeline.exporting.range_choice import RangesByEffect
-from ptq_cli.pipeline.exporting.recovering import STAGE, Recovering
-from ptq_cli.pipeline.exporting.recovery_data import (
-    RecoveryData,
-    open_moments,
-    open_recovery_data,
-)
-from ptq_cli.pipeline.exporting.recovery_effects import Recovery
 from ptq_cli.pipeline.run_verify import require_right_kernels
-from ptq_cli.pipeline.setup.output_checks import input_files, require_data_output, require_outputs
-from ptq_cli.pipeline.setup.resolve import Request, Resolved
-from ptq_cli.pipeline.setup.resumable import discard_checkpoint
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.placement.fastest_placement import LatencyPreference
 from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
@@ -72,12 +58,27 @@ from ptq_cli.recipe.quantizer_families import TENSOR
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
-from ptq_cli.recovery.moments_file import Moments
-from ptq_cli.recovery.rung_work import takes_long
+from ptq_cli.recover.decided_model import DecidedModel
+from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, FloatLayers, reached_sqnr
+from ptq_cli.recover.interrupted_recovery import Interruptions
+from ptq_cli.recover.moments_file import Moments
+from ptq_cli.recover.range_choice import RangesByEffect
+from ptq_cli.recover.recovery_data import (
+    RecoveryData,
+    open_moments,
+    open_recovery_data,
+)
+from ptq_cli.recover.recovery_effects import Recovery
+from ptq_cli.recover.run_rungs import STAGE, Recovering
+from ptq_cli.recover.rung_work import takes_long
 from ptq_cli.report.text.result_warnings import fault_warnings, recovery_warnings, result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.runtime.qnn import QNN_HTP, compile_context
+from ptq_cli.setup.output_checks import input_files, require_data_output, require_outputs
+from ptq_cli.setup.resolve import Request, Resolved
+from ptq_cli.setup.resumable import discard_checkpoint
+from ptq_cli.setup.run_directory import RunDirectory
 
 # What an export returns: the result, and the files of a model that is not written yet.
 

@@ -20,10 +20,6 @@ from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import ModelSource, SourceFile
 from ptq_cli.pipeline.exporting.decided_once import unusual_layers
-from ptq_cli.pipeline.setup.carried import as_recordings
-from ptq_cli.pipeline.setup.example_inputs import Shapes, own_batch_size
-from ptq_cli.pipeline.setup.float_model import float_model_of, open_source
-from ptq_cli.pipeline.setup.resolve import Request, Resolved, resolve, target_of
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
@@ -42,6 +38,10 @@ from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.pair_grids import product_of
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
 from ptq_cli.qdq.read.twin_graphs import dynamic_parts, with_products
+from ptq_cli.setup.carried import as_recordings
+from ptq_cli.setup.example_inputs import Shapes, own_batch_size
+from ptq_cli.setup.float_model import float_model_of, open_source
+from ptq_cli.setup.resolve import Request, Resolved, resolve, target_of
 
 
 @dataclass(frozen=True, kw_only=True)

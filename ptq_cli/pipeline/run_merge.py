@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from ptq_cli.calibration.loaded_run import LOCATIONS
+from ptq_cli.calibration.measure import require_samples_seen
+from ptq_cli.calibration.provenance import HASH_PREFIX
 from ptq_cli.collectors.calibration_file import (
     Counted,
     Item,
@@ -26,11 +29,6 @@ from ptq_cli.core.errors import CalibrationFileError, StaleCalibrationError, Usa
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.read_files import read_toml, require_file
 from ptq_cli.models.files.stored import read_model
-from ptq_cli.pipeline.calibration.loaded_run import LOCATIONS
-from ptq_cli.pipeline.calibration.measure import require_samples_seen
-from ptq_cli.pipeline.calibration.provenance import HASH_PREFIX
-from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import (
     is_target_file,
     map_locations,
@@ -42,8 +40,10 @@ from ptq_cli.recipe.recipe_layers import (
     table_layer,
 )
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recovery.moments_file import load_moments, moments_bytes
-from ptq_cli.recovery.tensor_moments import TensorMoments
+from ptq_cli.recover.moments_file import load_moments, moments_bytes
+from ptq_cli.recover.tensor_moments import TensorMoments
+from ptq_cli.setup.output_checks import input_files, require_outputs
+from ptq_cli.setup.run_directory import RunDirectory
 
 OF_THE_MACHINE = (
     "runtime.device",

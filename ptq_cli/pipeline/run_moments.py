@@ -10,26 +10,26 @@ import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import WHOLE, Shard, parse_shard
+from ptq_cli.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, loaded_run
-from ptq_cli.pipeline.calibration.moments import MomentSubject, measure_blocks, moments_provenance
-from ptq_cli.pipeline.calibration.ranks import find_ranks, require_single
-from ptq_cli.pipeline.exporting.decided_model import decided_model
-from ptq_cli.pipeline.exporting.interrupted_recovery import Interruptions
-from ptq_cli.pipeline.exporting.recovering import free_scales, largest_values
-from ptq_cli.pipeline.exporting.recovery_data import calibrated_data
+from ptq_cli.pipeline.exporting.decide_model import decided_model
 from ptq_cli.pipeline.run_calibrate import joined_ranks
-from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.resumable import discard_checkpoint
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
-from ptq_cli.recovery.moments_file import Moments, moments_bytes, parse_moments, save_moments
-from ptq_cli.recovery.quantized_layer import quantized_layers
-from ptq_cli.recovery.tensor_moments import MomentSite, moment_sites
+from ptq_cli.recover.collect_moments import MomentSubject, measure_blocks, moments_provenance
+from ptq_cli.recover.interrupted_recovery import Interruptions
+from ptq_cli.recover.moments_file import Moments, moments_bytes, parse_moments, save_moments
+from ptq_cli.recover.quantized_layer import quantized_layers
+from ptq_cli.recover.recovery_data import calibrated_data
+from ptq_cli.recover.run_rungs import free_scales, largest_values
+from ptq_cli.recover.tensor_moments import MomentSite, moment_sites
+from ptq_cli.setup.output_checks import input_files, require_outputs
+from ptq_cli.setup.ranks import find_ranks, require_single
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.resumable import discard_checkpoint
+from ptq_cli.setup.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration.distributed import Group
+    from ptq_cli.setup.distributed import Group
 
 
 OPTION = "--moments"

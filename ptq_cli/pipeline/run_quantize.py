@@ -5,33 +5,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from ptq_cli.calibration.measure import open_subject
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.latency.served_latency import QuantizedFile, require_served_batch, served_latency
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.calibration.measure import open_subject
-from ptq_cli.pipeline.calibration.rescaling import rescaled
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.made_reports import Evaluated, EvaluationResult
-from ptq_cli.pipeline.evaluation.served_latency import QuantizedFile, require_served_batch, served_latency
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
-from ptq_cli.pipeline.exporting.recovery_data import recovery_data
 from ptq_cli.pipeline.run_calibrate import Calibrated, CalibrationResult, make_calibration
 from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.run_export import Exported, ExportResult, discard_recovery, make_export
 from ptq_cli.pipeline.run_verify import require_right_kernels
-from ptq_cli.pipeline.setup.carried import with_states
-from ptq_cli.pipeline.setup.output_checks import input_files, require_outputs
-from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data, resolve
-from ptq_cli.pipeline.setup.resumable import discard_checkpoint
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.recover.recovery_data import recovery_data
+from ptq_cli.recover.rescaling import rescaled
 from ptq_cli.runtime.cuda import require_device
+from ptq_cli.setup.carried import with_states
+from ptq_cli.setup.output_checks import input_files, require_outputs
+from ptq_cli.setup.resolve import Request, Resolved, open_data, resolve
+from ptq_cli.setup.resumable import discard_checkpoint
+from ptq_cli.setup.run_directory import RunDirectory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,10 +34,6 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import QUANTIZE
-from ptq_cli.pipeline.setup.carried import with_states
-from ptq_cli.pipeline.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.pipeline.setup.resolve import Reading, Request, Resolved, resolve, target_of, with_run_data
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES, Target
@@ -57,6 +53,10 @@ from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import HINT
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.turns import Batch
+from ptq_cli.setup.carried import with_states
+from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
+from ptq_cli.setup.resolve import Reading, Request, Resolved, resolve, target_of, with_run_data
+from ptq_cli.setup.run_directory import RunDirectory
 
 # What a quantized model is compared on: data, made-up inputs, or nothing; and the work of one sample.
 

@@ -18,13 +18,13 @@ from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, make_plan
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.worth import worthless_layers
+from ptq_cli.recipe.known_modes import FLOAT
 from ptq_cli.recipe.quantizer_families import (
     ActivationFamily,
     ScaledActivations,
     ScaledWeights,
     WeightFamily,
 )
-from ptq_cli.recipe.recovery_rungs import FLOAT
 
 # A plan whose activations have the integers that a recipe asks for, and what a runtime makes of that.
 

@@ -11,6 +11,7 @@ from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import every_node, rank_of
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target, WeightRule
+from ptq_cli.recipe.known_modes import FLOAT
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
     ActivationFamily,
@@ -20,7 +21,6 @@ from ptq_cli.recipe.quantizer_families import (
 )
 from ptq_cli.recipe.quantizer_settings import DEFAULT_QUANTIZER, overridden
 from ptq_cli.recipe.quantizer_settings import described as described_family
-from ptq_cli.recipe.recovery_rungs import FLOAT
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, WeightSettings
 
 BYTE, HALF_BYTE = 8, 4

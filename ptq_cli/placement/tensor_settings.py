@@ -26,9 +26,10 @@ from ptq_cli.plan.formats import table_sites
 from ptq_cli.plan.graph_questions import Rules, clamp_behind
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.recipe.known_modes import DYNAMIC, FLOAT, STATIC
 from ptq_cli.recipe.quantizer_families import ActivationFamily, ScaledActivations, ScaledWeights, WeightFamily
 from ptq_cli.recipe.quantizer_settings import activation_family, overridden, weight_family
-from ptq_cli.recipe.recovery_rungs import DYNAMIC, FLOAT, STATIC, granularity_of, mode_of
+from ptq_cli.recipe.recovery_rungs import granularity_of, mode_of
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import (
     FLOAT32,

@@ -20,13 +20,13 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.target_faults import FLOAT_OPSETS
 from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
 from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, QUARTER_BYTE
+from ptq_cli.recipe.known_modes import FLOAT, STATIC
 from ptq_cli.recipe.quantizer_families import (
     TENSOR,
     ScaledWeights,
     WeightFamily,
 )
 from ptq_cli.recipe.quantizer_settings import described
-from ptq_cli.recipe.recovery_rungs import FLOAT, STATIC
 from ptq_cli.recipe.sections import FLOAT16
 
 OUTPUTS_OF_QUARTERS = 4

@@ -5,6 +5,22 @@ from typing import TYPE_CHECKING
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import require_known
+from ptq_cli.recipe.known_modes import (
+    ALL,
+    AUTO,
+    DYNAMIC,
+    EQUALIZE,
+    FLOAT,
+    GRANULARITIES,
+    MODES,
+    NONE,
+    ROUND,
+    ROW,
+    RUNGS,
+    SMOOTH,
+    STATIC,
+    WEIGHED,
+)
 
 if TYPE_CHECKING:  # Sections declare these names, so they cannot be imported from here.
     from ptq_cli.recipe.schema import Recipe
@@ -13,19 +29,6 @@ if TYPE_CHECKING:  # Sections declare these names, so they cannot be imported fr
 # What a recipe may do with the activations of a layer, and when that needs a calibration.
 
 
-STATIC, DYNAMIC, FLOAT = "static", "dynamic", "float"
-ROW, TENSOR = "row", "tensor"
-GRANULARITIES = {
-    ROW: "one scale per row of summed values",
-    TENSOR: "one scale and zero point per tensor",
-}
-"""What shares a scale of activations that become integers at each run."""
-MODES = {
-    STATIC: "quantize activations with calibrated ranges",
-    DYNAMIC: "quantize activations with ranges found at each run; no calibration data needed",
-    FLOAT: "quantize weights only; no calibration data needed",
-}
-"""With what each does."""
 WITHOUT_RANGES = (DYNAMIC, FLOAT)
 """Modes that need no range of any activation."""
 OF_MODES = ("mode", "granularity")
@@ -132,22 +135,10 @@ def _check_granularity(settings: "ActivationSettings", where: str) -> None:
         )
 
 
-EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
-IN_FLOAT = "float"
-RUNGS = {
-    EQUALIZE: "equalize channel ranges of layers before calibration",
-    SMOOTH: "the same for channels of normalizations, and through attention",
-    RANGES: "choose the range of each activation by its effect on the outputs",
-    IN_FLOAT: "leave a few layers in float, or find ranges at each run, where outputs are below 22 dB",
-    WEIGHED: "choose scales, integers and biases of each layer by what it reads",
-    ROUND: "the same, and make up for what earlier layers lost",
-}
-"""In the order in which they run, but that ``weighed`` comes after ``round``, with what each does."""
 REWRITING = (EQUALIZE, SMOOTH)
 """They change the float model, so a calibration rests on them; the others change the quantized one."""
 OF_WEIGHTS = (WEIGHED, ROUND)
 """Those that change the weights of a quantized model."""
-ALL, NONE, AUTO = "all", "none", "auto"
 BY_DEFAULT = (EQUALIZE,)
 """What ``auto`` stands for; see docs/recovery.md for how it was measured."""
 OF_EACH_RUN = (EQUALIZE, SMOOTH)

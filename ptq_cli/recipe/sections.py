@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ptq_cli.core.process import parse_size
 from ptq_cli.core.words import parse_duration
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
+from ptq_cli.recipe.known_modes import ALL, AUTO, GRANULARITIES, MODES, NONE, RUNGS
 from ptq_cli.recipe.quantizer_families import FAMILIES
-from ptq_cli.recipe.recovery_rungs import ALL, AUTO, GRANULARITIES, MODES, NONE, RUNGS
 
 Location = str
 """A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``."""

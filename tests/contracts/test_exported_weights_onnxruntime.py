@@ -12,7 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.amax.choice import bits_before_point
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.pipeline.exporting.decided_model import with_opset
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.dorefa import encode_dorefa
@@ -23,6 +22,7 @@ from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import WeightSettings
+from ptq_cli.recover.decided_model import with_opset
 from ptq_cli.runtime.engine_registry import count_kernels
 from tests.contracts.plain_runtime import plain_session
 from tests.each_case import each_case

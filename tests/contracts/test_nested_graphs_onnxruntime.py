@@ -13,11 +13,11 @@ import pytest
 
 import ptq_cli
 from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibration.collect import collect
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import nested_values
-from ptq_cli.pipeline.calibration.collect import collect
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults

@@ -8,9 +8,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+from ptq_cli.analyze.analyzed_layers import use_of
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.evaluation.analysis.analyzed_layers import use_of
-from ptq_cli.pipeline.exporting.decided_model import with_opset
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
@@ -23,6 +22,7 @@ from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import WeightSettings
+from ptq_cli.recover.decided_model import with_opset
 from ptq_cli.runtime.engine_registry import count_kernels
 from tests.contracts.ops.case import graph
 from tests.each_case import each_case

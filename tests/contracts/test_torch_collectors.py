@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ptq_cli.calibration.collect import make_torch_collector
 from ptq_cli.collectors import torch_collectors, torch_kernels
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.collectors.torch_collectors import TorchHistogramCollector
 from ptq_cli.core.errors import RuntimeFailedError, UnknownNameError
-from ptq_cli.pipeline.calibration.collect import make_torch_collector
 from tests.collected import saved
 from tests.devices import require_or_skip
 from tests.each_case import each_case

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ptq_cli
 from ptq_cli.core.errors import PtqError, RecipeValueError, TargetOverrideError
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.setup.run_directory import RunDirectory
 from tests.each_case import each_case
 
 TOKENS, WIDTH, HIDDEN, BLOCK = 40, 64, 99, 32

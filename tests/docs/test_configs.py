@@ -13,9 +13,9 @@ import onnx
 import pytest
 from PIL import Image
 
-from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.recipe_layers import preset_names
+from ptq_cli.setup.resolve import Request, resolve
 from tests.each_case import each_case
 from tools.pages import networks
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ptq_cli.cli.help_sections import GLOBAL
 from ptq_cli.cli.main import COMMANDS, cli
 from ptq_cli.core import errors
 from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import OverrideSettings
+from ptq_cli.terminal.options.help_sections import GLOBAL
 from tests.each_case import each_case
 from tests.pinned import with_pinned_writers
 from tests.torch_needed import HAS_TORCH

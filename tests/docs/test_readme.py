@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from ptq_cli.pipeline.setup.resolve import Request, resolve
+from ptq_cli.setup.resolve import Request, resolve
 from tools.pages.folders import make
 from tools.pages.page_blocks import blocks
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from ptq_cli.core.documents import read_document
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.document.analysis_document import Analysis
 from tests.e2e.conftest import Ptq, Refuse, make_arrays
 from tests.each_case import each_case, table
 

@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 import pytest
 
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.setup.run_directory import RunDirectory
 
 FLAGS = {"weights": "--weight-bits 2", "ranges": "--set amax.percentile=90", "target": "--target tensorrt"}
 

@@ -8,14 +8,14 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.cli.shown.recovery_lines import float_lines
 from ptq_cli.core.documents import to_json
-from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.latency.measure_profile import operators_digest, runtime_version
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.exporting import float_layers
-from ptq_cli.pipeline.exporting.float_steps import Steps
+from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.qdq.metadata import FLOAT_LAYERS
+from ptq_cli.recover import float_layers
+from ptq_cli.recover.float_steps import Steps
+from ptq_cli.shown.recovery_lines import float_lines
 from tests.e2e.test_recover import correlated
 from tests.unit.plan.graphs import build
 
@@ -162,8 +162,8 @@ def test_what_no_static_range_mends_is_found_at_each_run(quantize_gated, tmp_pat
 
 
 def test_of_a_large_model_the_tensor_is_measured_whose_rows_lose_most(quantize_gated, monkeypatch):
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.RANK_WORK", 0.0)
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.LOUD", 1)
+    monkeypatch.setattr("ptq_cli.recover.float_layers.RANK_WORK", 0.0)
+    monkeypatch.setattr("ptq_cli.recover.float_layers.LOUD", 1)
     assert quantize_gated(recover=["float"], float_time=0.2).float_layers.dynamic == ("down",)
 
 
@@ -177,12 +177,12 @@ def test_ranges_at_each_run_that_take_more_time_are_proposed(quantize_gated):
 
 def test_weights_that_lose_much_are_left_to_their_rungs(quantize_gated, monkeypatch):
     assert quantize_gated(recover=["float"], float_time=0.2, weight_bits=4).float_layers.dynamic == ()
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.float_layers.WEIGHTS_MATTER_DB", 0.0)
+    monkeypatch.setattr("ptq_cli.recover.float_layers.WEIGHTS_MATTER_DB", 0.0)
     assert quantize_gated(recover=["float"], float_time=0.2).float_layers.dynamic == ()
 
 
 def test_all_leaves_out_a_search_of_minutes_where_weights_lose_little(quantize_gated, monkeypatch):
-    monkeypatch.setattr("ptq_cli.recovery.rung_work.LONG", 1.0)
+    monkeypatch.setattr("ptq_cli.recover.rung_work.LONG", 1.0)
     assert quantize_gated(recover=["all"], float_time=0.2).recovery is None
     assert [item.rung for item in quantize_gated(recover=["all", "round"]).recovery.effects] == ["round"]
 

@@ -186,7 +186,7 @@ def dense_of(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
-    monkeypatch.setattr("ptq_cli.pipeline.run_quantize_folder.HELD", 1 << 10)
+    monkeypatch.setattr("ptq_cli.folders.quantize_folder.HELD", 1 << 10)
     words = "--set evaluation.latency=false --recover weighed -o out"
     missing = ptq(f"quantize . --data calib {words}")
     assert missing.status == 2

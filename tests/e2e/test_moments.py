@@ -59,7 +59,7 @@ def test_shards_threads_and_batches_give_the_same_bytes(folder: Path, ptq: Any) 
 def test_what_was_interrupted_continues(folder, ptq, monkeypatch, limit, batch):
     assert ptq(MOMENTS).status == 0
     whole = read()
-    monkeypatch.setattr("ptq_cli.pipeline.calibration.moments.IN_MEMORY", limit)
+    monkeypatch.setattr("ptq_cli.recover.collect_moments.IN_MEMORY", limit)
     batches = 0
 
     def stop(step: Any) -> None:

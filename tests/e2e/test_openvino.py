@@ -135,7 +135,7 @@ def test_bench_runs_models_on_each_runtime_that_is_named(folder: Path, ptq: Ptq,
 @needs_openvino
 def test_a_slower_model_is_told_with_what_can_be_done_about_it(folder, ptq, monkeypatch):
     clock = tuple(((one,), (one * 1.001,)) for one in (1e-3, 2e-3, 1e-3))
-    measured = "ptq_cli.pipeline.evaluation.served_latency.take_latency_turns"
+    measured = "ptq_cli.latency.served_latency.take_latency_turns"
     monkeypatch.setattr(measured, lambda *given, **words: LatencyTurns([Turns(clock, clock)], threads=1))
     outcome = ptq(f"{QUANTIZE} --set evaluation.latency=true")
     assert "warning: the quantized model is slower than float, 0.50 times as fast" in outcome.err

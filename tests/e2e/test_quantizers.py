@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import preset_names
+from ptq_cli.setup.run_directory import RunDirectory
 from tests.e2e.conftest import make_onnx, make_weights
 
 FAMILIES = {

@@ -9,7 +9,6 @@ import onnx_ir as ir
 import pytest
 
 import ptq_cli
-from ptq_cli.cli.shown.recovery_lines import ranges_line
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import UINT8
 from ptq_cli.models.files.stored import serialize
@@ -18,7 +17,8 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import RANGES, RECOVERY
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
-from ptq_cli.recovery.range_effects import range_costs
+from ptq_cli.recover.range_effects import range_costs
+from ptq_cli.shown.recovery_lines import ranges_line
 from tests.e2e.test_recover import CONVOLUTIONS, SEQUENCES, correlated
 from tests.placements import PLAIN_WEIGHTS
 from tests.unit.plan.graphs import build
@@ -76,7 +76,7 @@ def test_few_bits_get_mse(quantize):
 
 
 def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quantize, monkeypatch):
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.range_choice.MOST_TENSORS", 1)
+    monkeypatch.setattr("ptq_cli.recover.range_choice.MOST_TENSORS", 1)
     ranges = quantize(percentile=90.0, recover=["ranges"]).ranges
     assert ranges.samples == 4
     assert ranges.kept
@@ -97,7 +97,7 @@ def test_trials_of_ranges_decide_each_weight_once(quantize, monkeypatch):
 
 
 def test_a_gain_that_may_be_chance_is_not_kept(quantize, monkeypatch):
-    monkeypatch.setattr("ptq_cli.pipeline.exporting.range_choice.LITTLE", 100.0)
+    monkeypatch.setattr("ptq_cli.recover.range_choice.LITTLE", 100.0)
     plain, ranges = quantize(percentile=90.0), quantize("again", percentile=90.0, recover=["ranges"])
     assert not ranges.ranges.kept
     assert ranges.ranges.after > ranges.ranges.before

@@ -16,8 +16,8 @@ import ptq_cli
 from ptq_cli.core import process
 from ptq_cli.core.progress import Progress, RungProgress, silent
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.pipeline.exporting import recovering
 from ptq_cli.qdq.metadata import RECOVERY
+from ptq_cli.recover import run_rungs as recovering
 from tests.unit.plan.graphs import build
 
 CONVOLUTIONS = """(float[n, 4, 10, 10] x) => (float[n, 5] y)
@@ -184,7 +184,7 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     assert (integers.min(), integers.max()) >= (-7, -7)
     assert integers.max() <= 7
     # The output on the samples that judge is what was told, when the file runs as a whole.
-    from ptq_cli.recovery.output_noise import noise_of, sqnr_of
+    from ptq_cli.recover.output_noise import noise_of, sqnr_of
     from ptq_cli.runtime.session import Session
 
     samples = correlated(shape, 80)[[*range(7, 57, 8), *range(57, 80)]]
@@ -232,7 +232,7 @@ def test_what_makes_the_output_worse_is_not_kept(quantize, monkeypatch, capfd):
     assert not result.recovery.kept
     assert onnx.load(result.output).graph == plain.graph
     assert json.loads(ir.load(result.output).metadata_props[RECOVERY])[0]["kept"] is False
-    from ptq_cli.cli.shown.recovery_lines import recovery_lines
+    from ptq_cli.shown.recovery_lines import recovery_lines
 
     (line,) = recovery_lines(result.recovery)
     assert line.startswith(
@@ -264,7 +264,7 @@ def test_a_pass_that_changed_nothing_says_so(quantize: Quantize) -> None:
     recovery = quantize(text, (1,), weight_granularity="tensor").recovery
     (found,) = recovery.effects
     assert (list(found.layers), found.changed, found.kept) == (["only"], False, False)
-    from ptq_cli.cli.shown.recovery_lines import recovery_lines
+    from ptq_cli.shown.recovery_lines import recovery_lines
 
     (line,) = recovery_lines(recovery)
     assert line == "note: nothing was recovered (round): no better integers, scales or biases were found"

@@ -15,7 +15,7 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recovery.output_noise import noise_of, sqnr_of
+from ptq_cli.recover.output_noise import noise_of, sqnr_of
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build
 
@@ -126,7 +126,7 @@ def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_ar
 def test_channels_get_factors_by_default_where_ranges_are_found_at_each_run_if_it_surely_helps(
     quantize: Quantize, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ptq_cli.recovery import rescale_model
+    from ptq_cli.recover import rescale_model
 
     model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "all_layers": True}
     (told,) = quantize(model, "default", **settings).calibration.rescaled
@@ -175,7 +175,7 @@ def test_a_calibration_without_a_rung_is_not_exported_with_it(quantize: Quantize
 
 
 def test_what_makes_the_output_worse_is_not_kept(quantize: Quantize, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ptq_cli.recovery import rescale_model
+    from ptq_cli.recover import rescale_model
 
     plain = quantize(uneven(BLOCKS, 5.0), recover=["none"]).export.output.read_bytes()
     monkeypatch.setattr(rescale_model, "sqnr_of", lambda noises, seen=[]: -float(len(seen.append(1) or seen)))
@@ -201,7 +201,7 @@ def test_the_command_says_what_it_did_and_what_not(folder: Path, ptq: Any) -> No
 def test_a_gain_that_may_be_chance_is_kept_where_it_was_asked_for_and_told(
     quantize: Quantize, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ptq_cli.recovery import rescale_model
+    from ptq_cli.recover import rescale_model
 
     monkeypatch.setattr(rescale_model, "gain_interval", lambda *_outputs: (-0.4, 1.6))
     (told,) = quantize(uneven(BLOCKS, 5.0), recover=["equalize"]).calibration.rescaled
@@ -216,7 +216,7 @@ def test_a_gain_that_may_be_chance_is_kept_where_it_was_asked_for_and_told(
 def test_the_metric_that_the_recipe_limits_decides_before_the_sqnr(
     quantize: Quantize, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ptq_cli.recovery import rescale_model
+    from ptq_cli.recover import rescale_model
 
     quantize(uneven(BLOCKS, 5.0), "plain", recover=["none"])
     samples = np.load("calib.npz")["x"]

@@ -19,7 +19,7 @@ from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Turns
 
 QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --set evaluation.latency=true"
-MEASURED = "ptq_cli.pipeline.evaluation.served_latency.take_latency_turns"
+MEASURED = "ptq_cli.latency.served_latency.take_latency_turns"
 
 
 def turned(*seconds: float) -> LatencyTurns:

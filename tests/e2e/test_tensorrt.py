@@ -11,11 +11,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from ptq_cli.models.pair_operators import dequantized_by
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.quantized_file import open_quantized
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.run_directory import RunDirectory
 from tests.each_case import each_case, table
 from tests.unit.plan.graphs import build, serialized
 

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from ptq_cli.models.files import stored
-from ptq_cli.recovery import block_layer
+from ptq_cli.recover import block_layer
 from tests.each_case import each_case, table
 from tests.unit.plan.graphs import build, serialized
 

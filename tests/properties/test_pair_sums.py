@@ -30,8 +30,8 @@ from ptq_cli.recipe.quantizer_families import (
     WeightFamily,
 )
 from ptq_cli.recipe.sections import AmaxSettings
-from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.second_moments import centered, fit_least_squares, quadratic_forms, second_moments
+from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recover.second_moments import centered, fit_least_squares, quadratic_forms, second_moments
 
 FAMILIES: dict[str, WeightFamily] = {
     "scaled": ScaledWeights(),

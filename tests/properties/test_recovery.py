@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.input_moments import InputSums
-from ptq_cli.recovery.second_moments import (
+from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recover.input_moments import InputSums
+from ptq_cli.recover.second_moments import (
     Quadratic,
     SecondMoments,
     centered,

@@ -25,8 +25,8 @@ from ptq_cli.evaluation.document.report_document import (
 from ptq_cli.evaluation.interval import Flips, Interval
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 from tests.measured import gate_result, measurement
 
 SETTINGS = {"data": "calib.npz", "eval_data": "calib.npz"}

@@ -16,7 +16,7 @@ OF_PYTORCH = {
     "models/loading/torch_checkpoint.py",
     "models/loading/torchscript_source.py",
     "models/threads.py",
-    "pipeline/calibration/distributed.py",
+    "setup/distributed.py",
     "pipeline/views/staircase.py",
     "pipeline/views/staircase_plot.py",
     "runtime/tapping/on_device.py",

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ptq_cli.core.errors import PtqError
-from ptq_cli.evaluation.cases.device_answers import DeviceAnswer
-from ptq_cli.evaluation.cases.manifest import MANIFEST
-from ptq_cli.pipeline.run_cases import run_answers
+from ptq_cli.devices.manifest import MANIFEST
+from ptq_cli.devices.run_cases import run_answers
+from ptq_cli.evaluation.document.device_document import DeviceAnswer
 from tools.processors.emulators import PROCESSORS, FailedError, UnavailableError, run_cases
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import SectionCommand
-from ptq_cli.cli.options.model_options import (
+from ptq_cli.terminal.options.help_sections import SectionCommand
+from ptq_cli.terminal.options.model_options import (
     CALIBRATION,
     METHOD,
     MODEL_ARGUMENT,
@@ -18,7 +18,7 @@ from ptq_cli.cli.options.model_options import (
     TARGET,
     THREADS,
 )
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, once_from, request_from, take
+from ptq_cli.terminal.options.shared_options import GLOBALS, RECIPES, RUN, once_from, request_from, take
 
 
 @click.command(
@@ -71,17 +71,17 @@ def command(
     With --moments, a run that is calibrated gets moments.safetensors: how what each layer reads varies
     together, from which ptq export --recover weighed chooses its weights without the data.
     """
-    from ptq_cli.cli.shown.calibration_lines import next_line, print_calibration
-    from ptq_cli.cli.terminal.output import print_json, tell
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.run_calibrate import run_calibrate
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.shown.calibration_lines import next_line, print_calibration
+    from ptq_cli.terminal.output import print_json, tell
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     restart = restart or once_from(options).restart
     request = request_from(options, model)
     if moments:
-        from ptq_cli.cli.shown.calibration_lines import print_moments
         from ptq_cli.pipeline.run_moments import run_moments
+        from ptq_cli.shown.calibration_lines import print_moments
 
         with shown_progress() as progress:
             found = run_moments(request, RunDirectory(run), progress, shard=shard, restart=restart)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionGroup, option
-from ptq_cli.cli.options.model_options import AMAX
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, TALK, request_from, take
+from ptq_cli.terminal.options.help_sections import OWN, SectionGroup, option
+from ptq_cli.terminal.options.model_options import AMAX
+from ptq_cli.terminal.options.shared_options import GLOBALS, RECIPES, RUN, TALK, request_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.views.calibration_view import CalibrationView, TensorView
@@ -53,9 +53,9 @@ def show(sort: str | None, run: Path, as_json: bool, **options: Any) -> None:
     Clipped values lie outside the range that the chosen method decides for the tensor. They are counted in
     the histogram; ≤ marks a share whose range ends inside a bin. A narrow terminal shows fewer columns.
     """
-    from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.pipeline.views.calibration_view import view_calibration
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.terminal.output import print_json
 
     request = request_from(options)
     view = view_calibration(request, RunDirectory(run))
@@ -84,9 +84,9 @@ def _clipped_share(tensor: "TensorView") -> float:
 
 
 def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
-    from ptq_cli.cli.shown.channel_tables import listed, notes, tensor_table
-    from ptq_cli.cli.terminal.output import CHOSEN, print_table, say, tell
-    from ptq_cli.cli.terminal.phrases import counted
+    from ptq_cli.shown.channel_tables import listed, notes, tensor_table
+    from ptq_cli.terminal.output import CHOSEN, print_table, say, tell
+    from ptq_cli.terminal.phrases import counted
 
     methods = tuple(method for method in view.methods if method not in view.missing)
     samples = counted(view.samples, "sample")
@@ -110,8 +110,8 @@ def _print(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> None:
 
 
 def _print_channels(tensors: "tuple[TensorView, ...]") -> None:
-    from ptq_cli.cli.shown.channel_tables import channels_table, listed
-    from ptq_cli.cli.terminal.output import print_table, say, tell
+    from ptq_cli.shown.channel_tables import channels_table, listed
+    from ptq_cli.terminal.output import print_table, say, tell
 
     table = channels_table(tensors)
     if not table.rows:

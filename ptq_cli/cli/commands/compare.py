@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, argument, option
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, take
+from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, argument, option
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, take
 
 if TYPE_CHECKING:
     from ptq_cli.evaluation.report_changes import ReportChanges
@@ -46,9 +46,9 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
     The exit status is 0 whatever changed. Use ptq gate --baseline to fail on a regression.
     """
-    from ptq_cli.cli.terminal.output import print_json, say
-    from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.pipeline.run_compare import run_compare_models
+    from ptq_cli.terminal.output import print_json, say
+    from ptq_cli.terminal.phrases import shown_path
 
     result = run_compare_models(reports, metric, page)
     if as_json:
@@ -64,8 +64,8 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
 
 def _show_changes(comparison: "ReportChanges") -> None:
-    from ptq_cli.cli.terminal.output import print_table, say
     from ptq_cli.report.text import summary
+    from ptq_cli.terminal.output import print_table, say
 
     if not comparison.same_samples:
         say("note: the reports used different data, which also changes the metrics")
@@ -82,8 +82,8 @@ def _show_changes(comparison: "ReportChanges") -> None:
 
 
 def _show_models(found: "TradeOffs") -> None:
-    from ptq_cli.cli.terminal.output import print_table, say
     from ptq_cli.report.text.tables import BEST, trade_off_table
+    from ptq_cli.terminal.output import print_table, say
 
     for note in found.notes:
         say(f"note: {note}")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, argument, option
-from ptq_cli.cli.options.completion import complete_names, documents
-from ptq_cli.cli.options.shared_options import PATH, TALK, take
+from ptq_cli.terminal.options.completion import complete_names, documents
+from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, argument, option
+from ptq_cli.terminal.options.shared_options import PATH, TALK, take
 
 RECIPE = "ptq.toml"
 
@@ -31,10 +31,10 @@ def command(document: tuple[str, ...], output: Path | None) -> None:
     Without a name, all names are listed. The schema of a file allows no other keys than those of its
     format version; that of a command allows more keys, because later versions may add some.
     """
-    from ptq_cli.cli.terminal.output import say
-    from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.core.errors import UsageError
     from ptq_cli.core.files import write_text
+    from ptq_cli.terminal.output import say
+    from ptq_cli.terminal.phrases import shown_path
 
     if not document:
         if output is not None:
@@ -53,7 +53,7 @@ def _schema(name: str) -> str:
     from ptq_cli.cli.document_registry import COMMANDS, FILES, document_type
     from ptq_cli.core.json_schema import document_schema, file_schema
     from ptq_cli.core.known_names import require_known
-    from ptq_cli.pipeline.setup.recipes import recipe_schema
+    from ptq_cli.setup.recipes import recipe_schema
 
     require_known("document", name, documents())
     if name == RECIPE:

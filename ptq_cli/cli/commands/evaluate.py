@@ -5,9 +5,16 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.cli.options.gate_options import GENERATE, LATENCY_LIMIT, LIMITS, METRIC, PORTABLE, REGRESSION
-from ptq_cli.cli.options.model_options import (
+from ptq_cli.terminal.options.gate_options import (
+    GENERATE,
+    LATENCY_LIMIT,
+    LIMITS,
+    METRIC,
+    PORTABLE,
+    REGRESSION,
+)
+from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, argument, option
+from ptq_cli.terminal.options.model_options import (
     BATCH_SIZE,
     CARRY,
     ENGINE,
@@ -18,7 +25,7 @@ from ptq_cli.cli.options.model_options import (
     TOKENIZER,
     data_option,
 )
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
 
 
 @click.command(
@@ -88,13 +95,13 @@ def command(
 
     QUANTIZED_MODEL may be a folder that ptq quantize made: each model in it gets a report in RUN/NAME.
     """
-    from ptq_cli.cli.shown.quantization_lines import show_folder_reports
-    from ptq_cli.cli.shown.report_lines import show_reports, show_shard
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.read_files import is_folder
+    from ptq_cli.folders.folder_lines import show_folder_reports
+    from ptq_cli.folders.quantize_folder import require_sole, run_evaluate_folder
     from ptq_cli.pipeline.run_evaluate import run_evaluation_shard, run_evaluations
-    from ptq_cli.pipeline.run_quantize_folder import require_sole, run_evaluate_folder
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.shown.report_lines import show_reports, show_shard
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     request = request_from(options)
     named = [*([quantized_model] if quantized_model is not None else []), *models]

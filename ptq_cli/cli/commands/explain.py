@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import SectionCommand, argument
-from ptq_cli.cli.options.model_options import AMAX
-from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, RECIPES, RUN, request_from, take
+from ptq_cli.terminal.options.help_sections import SectionCommand, argument
+from ptq_cli.terminal.options.model_options import AMAX
+from ptq_cli.terminal.options.shared_options import GLOBALS, PLOT, RECIPES, RUN, request_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.evaluation.document.report_document import LayerEntry
@@ -39,9 +39,9 @@ def command(
     TENSOR is a name from ptq calibration show, or the name of the layer that computes the tensor. The errors
     come from rounding and clipping. They are estimated from the histogram; no model is run.
     """
-    from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.pipeline.views.calibration_view import explain_tensor
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.terminal.output import print_json
 
     if plot is not None:
         from ptq_cli.pipeline.views.tensor_plot import require_plot
@@ -60,12 +60,12 @@ def command(
 
 
 def _print(found: "Explanation", plot: Path | None) -> None:
-    from ptq_cli.cli.shown.channel_tables import listed, method_table, notes
-    from ptq_cli.cli.shown.drawings import draw_histogram
-    from ptq_cli.cli.terminal.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
-    from ptq_cli.cli.terminal.phrases import counted, shown_path
     from ptq_cli.pipeline.views.calibration_view import shown_name
     from ptq_cli.report.text.tables import format_range, format_share
+    from ptq_cli.shown.channel_tables import listed, method_table, notes
+    from ptq_cli.shown.drawings import draw_histogram
+    from ptq_cli.terminal.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
+    from ptq_cli.terminal.phrases import counted, shown_path
 
     tensor, statistics = found.tensor, found.tensor.statistics
     kind = "symmetric" if tensor.site.symmetric else "with a zero point"
@@ -101,8 +101,8 @@ def _print(found: "Explanation", plot: Path | None) -> None:
 
 
 def _print_channels(tensor: "TensorView", target: str) -> None:
-    from ptq_cli.cli.shown.channel_tables import channel_lines, channel_table
-    from ptq_cli.cli.terminal.output import PIPE_WIDTH, print_table, say
+    from ptq_cli.shown.channel_tables import channel_lines, channel_table
+    from ptq_cli.terminal.output import PIPE_WIDTH, print_table, say
 
     if tensor.channels is None:
         return

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.model_options import AMAX, INPUT_SHAPE, QUANTIZATION, THREADS, target_option
-from ptq_cli.cli.options.shared_options import (
+from ptq_cli.terminal.options import completion
+from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, option
+from ptq_cli.terminal.options.model_options import AMAX, INPUT_SHAPE, QUANTIZATION, THREADS, target_option
+from ptq_cli.terminal.options.shared_options import (
     GLOBALS,
     OUTPUT,
     PATH,
@@ -77,12 +77,12 @@ def command(
     if the run has no other model. --reset goes back to the preset's ranges, quantizers and overrides, and to
     the calibration's target.
     """
-    from ptq_cli.cli.shown.export_lines import print_export, warn_of_outliers
-    from ptq_cli.cli.terminal.output import print_json, tell, warn_of_result
-    from ptq_cli.cli.terminal.phrases import next_step
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.pipeline.run_export import run_export
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.shown.export_lines import print_export, warn_of_outliers
+    from ptq_cli.terminal.output import print_json, tell, warn_of_result
+    from ptq_cli.terminal.phrases import next_step
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     restart = once_from(options).restart
     request = request_from(options)

@@ -5,9 +5,16 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import SectionCommand, argument
-from ptq_cli.cli.options.gate_options import LATENCY_LIMIT, LIMITS, MAX_SIZE, PORTABLE, REGRESSION, STRICT
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, settings_from, take
+from ptq_cli.terminal.options.gate_options import (
+    LATENCY_LIMIT,
+    LIMITS,
+    MAX_SIZE,
+    PORTABLE,
+    REGRESSION,
+    STRICT,
+)
+from ptq_cli.terminal.options.help_sections import SectionCommand, argument
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, settings_from, take
 
 
 @click.command(
@@ -30,12 +37,12 @@ def command(report: Path, as_json: bool, **options: Any) -> int:
     If no limit is given, the limits in the report are checked again. If the 95 % confidence interval of a
     value contains the limit, the measured value decides, and a note says so; with --strict the limit fails.
     """
-    from ptq_cli.cli.shown.report_lines import print_gates, report_status
-    from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
     from ptq_cli.evaluation.document.gate_result import Judgement
     from ptq_cli.pipeline.run_compare import run_gate
     from ptq_cli.recipe.sections import GateSettings
     from ptq_cli.report.text.markdown import gate_to_markdown
+    from ptq_cli.shown.report_lines import print_gates, report_status
+    from ptq_cli.terminal.output import add_to_step_summary, print_json
 
     decided = run_gate(report, GateSettings(**settings_from(options)))
     add_to_step_summary(gate_to_markdown(decided))

@@ -2,10 +2,10 @@
 
 import click
 
-from ptq_cli.cli.help_sections import SectionCommand, SectionGroup, argument
-from ptq_cli.cli.options.completion import complete_commands
-from ptq_cli.cli.options.shared_options import TALK, take
 from ptq_cli.core.errors import UsageError
+from ptq_cli.terminal.options.completion import complete_commands
+from ptq_cli.terminal.options.help_sections import SectionCommand, SectionGroup, argument
+from ptq_cli.terminal.options.shared_options import TALK, take
 
 
 @click.command(

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, option
-from ptq_cli.cli.options.model_options import (
+from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, option
+from ptq_cli.terminal.options.model_options import (
     EXCLUDE,
     MODEL_ARGUMENT,
     MODEL_SOURCE,
@@ -15,7 +15,7 @@ from ptq_cli.cli.options.model_options import (
     WEIGHT_BITS,
     data_option,
 )
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, request_from, take
+from ptq_cli.terminal.options.shared_options import GLOBALS, RECIPES, request_from, take
 
 
 @click.command(
@@ -52,9 +52,9 @@ def command(
     listed below their modules with totals for each module; blocks that repeat are shown once. Nothing is
     calibrated and nothing is written.
     """
-    from ptq_cli.cli.shown.inspection_tree import print_inspection
-    from ptq_cli.cli.terminal.output import print_json
     from ptq_cli.pipeline.run_inspect import run_inspect
+    from ptq_cli.shown.inspection_tree import print_inspection
+    from ptq_cli.terminal.output import print_json
 
     result = run_inspect(request_from(options, model))
     if as_json:

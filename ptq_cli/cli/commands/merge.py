@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, RUNNING, SectionCommand, argument, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TRUST_CODE, take
+from ptq_cli.terminal.options import completion
+from ptq_cli.terminal.options.help_sections import OWN, RUNNING, SectionCommand, argument, option
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, TRUST_CODE, take
 
 DONE = 0
 
@@ -48,16 +48,16 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     exits with status 3 if a limit fails.
     """
     from ptq_cli.pipeline.evaluation.joined_shards import evaluated_run, holds_evaluation
-    from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
+    from ptq_cli.setup.run_directory import DEFAULT_RUN
 
     inputs = runs or (run or DEFAULT_RUN,)
     if holds_evaluation(inputs):
         return _merge_evaluation(inputs, partial, run or evaluated_run(inputs).path, as_json)
-    from ptq_cli.cli.shown.calibration_lines import print_merge
-    from ptq_cli.cli.terminal.output import print_json, tell
-    from ptq_cli.cli.terminal.phrases import next_step
     from ptq_cli.pipeline.run_merge import run_merge
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.shown.calibration_lines import print_merge
+    from ptq_cli.terminal.output import print_json, tell
+    from ptq_cli.terminal.phrases import next_step
 
     merged = [RunDirectory(path) for path in runs]
     result = run_merge(merged, RunDirectory(run or DEFAULT_RUN), partial=partial)
@@ -71,11 +71,11 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
 
 
 def _merge_evaluation(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> int:
-    from ptq_cli.cli.shown.report_lines import show_reports
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.errors import UsageError
     from ptq_cli.pipeline.run_merge_evaluation import run_merge_evaluation
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.shown.report_lines import show_reports
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     if partial:
         raise UsageError(

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, option
-from ptq_cli.cli.options.model_options import MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, data_option
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, request_from, take
+from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, option
+from ptq_cli.terminal.options.model_options import MODEL_ARGUMENT, MODEL_SOURCE, READING, THREADS, data_option
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, request_from, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.run_prepare import PrepareResult
@@ -34,10 +34,10 @@ def command(output: Path, model: Path | None, as_json: bool, **options: Any) -> 
 
     If MODEL is a folder, each float ONNX file in it is prepared, and written to another folder by its name.
     """
-    from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.pipeline.folders.model_folder import names_folder
+    from ptq_cli.folders.model_folder import names_folder
+    from ptq_cli.folders.verify_folder import PreparedFolder, run_prepare_folder
     from ptq_cli.pipeline.run_prepare import run_prepare
-    from ptq_cli.pipeline.run_verify_folder import PreparedFolder, run_prepare_folder
+    from ptq_cli.terminal.output import print_json
 
     request = request_from(options, model)
     if names_folder(request):
@@ -56,10 +56,10 @@ def command(output: Path, model: Path | None, as_json: bool, **options: Any) -> 
 
 
 def _print(result: "PrepareResult") -> None:
-    from ptq_cli.cli.terminal.output import print_table, say
-    from ptq_cli.cli.terminal.phrases import as_typed, closeness, shown_path
     from ptq_cli.models.preparing.passes.registry import PASSES
     from ptq_cli.report.text.summary import Table
+    from ptq_cli.terminal.output import print_table, say
+    from ptq_cli.terminal.phrases import as_typed, closeness, shown_path
 
     effects = {item.name: item.effect for item in PASSES}
     rows = [(name, f"{times:,}", effects[name]) for name, times in result.applied.items() if times]

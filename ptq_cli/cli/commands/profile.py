@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, option
-from ptq_cli.cli.options.model_options import (
+from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, option
+from ptq_cli.terminal.options.model_options import (
     MODEL_ARGUMENT,
     MODEL_SOURCE,
     READING,
@@ -15,7 +15,7 @@ from ptq_cli.cli.options.model_options import (
     data_option,
     setting,
 )
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, request_from, take
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, request_from, take
 
 
 @click.command(
@@ -39,11 +39,11 @@ def command(output: Path, model: Path | None, as_json: bool, **options: Any) -> 
     here, on whichever machine it runs. Give --serve-batch and --threads the values that the model is served
     with: other values have another fastest placement. The machine should do nothing else meanwhile.
     """
-    from ptq_cli.cli.shown.export_lines import latency_line
-    from ptq_cli.cli.terminal.output import print_json, say
-    from ptq_cli.cli.terminal.phrases import shown_path
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.run_profile import run_profile
+    from ptq_cli.latency.run_profile import run_profile
+    from ptq_cli.shown.export_lines import latency_line
+    from ptq_cli.terminal.output import print_json, say
+    from ptq_cli.terminal.phrases import shown_path
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     request = request_from(options, model)
     with shown_progress() as progress:

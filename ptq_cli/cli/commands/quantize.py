@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionCommand, option
-from ptq_cli.cli.options.gate_options import LIMITS, METRIC
-from ptq_cli.cli.options.model_options import (
+from ptq_cli.terminal.options.gate_options import LIMITS, METRIC
+from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, option
+from ptq_cli.terminal.options.model_options import (
     AMAX,
     CALIBRATION,
     EVALUATION_DATA,
@@ -18,11 +18,11 @@ from ptq_cli.cli.options.model_options import (
     TARGET,
     THREADS,
 )
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.setup.resolve import Request
     from ptq_cli.recipe.assignments import Once
+    from ptq_cli.setup.resolve import Request
 
 
 @click.command(
@@ -70,12 +70,12 @@ def command(
     model_q4.onnx, and configurations and tokenizers are copied to the output. --data and --eval-data are for
     all files, or folders with a file of each model's name.
     """
-    from ptq_cli.cli.shown.quantization_lines import show_quantization
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.folders.data_of_files import refuse_suffix
-    from ptq_cli.pipeline.folders.model_folder import names_folder
+    from ptq_cli.folders.data_of_files import refuse_suffix
+    from ptq_cli.folders.model_folder import names_folder
     from ptq_cli.pipeline.run_quantize import run_quantize
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.shown.quantization_lines import show_quantization
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     once = once_from(options)
     request = request_from(options, model)
@@ -98,10 +98,10 @@ def command(
 def _quantize_folder(
     request: "Request", run: Path, output: Path | None, once: "Once", *, as_json: bool
 ) -> int:
-    from ptq_cli.cli.shown.quantization_lines import show_folder
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.run_quantize_folder import run_quantize_folder
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.folders.folder_lines import show_folder
+    from ptq_cli.folders.quantize_folder import run_quantize_folder
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     with shown_progress() as progress:
         result = run_quantize_folder(

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionGroup, argument, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.completion import complete_names
-from ptq_cli.cli.options.shared_options import GLOBALS, PLOT, take
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.declaration import Setting
 from ptq_cli.recipe.quantizer_families import FAMILIES, QuantizerFamily, find_family
+from ptq_cli.terminal.options import completion
+from ptq_cli.terminal.options.completion import complete_names
+from ptq_cli.terminal.options.help_sections import OWN, SectionGroup, argument, option
+from ptq_cli.terminal.options.shared_options import GLOBALS, PLOT, take
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.views.staircase import Staircase
@@ -72,7 +72,7 @@ def command(context: click.Context, as_json: bool) -> None:
             raise UsageError("--json comes after the subcommand", hint="ptq quantizers show FAMILY --json")
         return
     if as_json:
-        from ptq_cli.cli.terminal.output import print_json
+        from ptq_cli.terminal.output import print_json
 
         print_json(Quantizers(tuple(map(_described, FAMILIES.values()))))
     else:
@@ -141,7 +141,7 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
 
         write_staircase(stairs, plot)
     if as_json:
-        from ptq_cli.cli.terminal.output import print_json
+        from ptq_cli.terminal.output import print_json
 
         print_json(replace(stairs, plot=plot))
     else:
@@ -149,8 +149,8 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
 
 
 def _print_families() -> None:
-    from ptq_cli.cli.terminal.output import print_table, say, tell
     from ptq_cli.report.text.summary import Table
+    from ptq_cli.terminal.output import print_table, say, tell
 
     rows = tuple(
         (
@@ -177,9 +177,9 @@ def _parameters(parameters: tuple[Setting, ...] | None) -> str:
 
 
 def _print_staircase(stairs: "Staircase", plot: Path | None) -> None:
-    from ptq_cli.cli.shown.drawings import draw_staircase
-    from ptq_cli.cli.terminal.output import PIPE_WIDTH, say
-    from ptq_cli.cli.terminal.phrases import counted, shown_path
+    from ptq_cli.shown.drawings import draw_staircase
+    from ptq_cli.terminal.output import PIPE_WIDTH, say
+    from ptq_cli.terminal.phrases import counted, shown_path
 
     settings = ", ".join(f"{name} {shown_value(value)}" for name, value in stairs.settings.items())
     say(f"{stairs.family.name}: {stairs.family.meaning}")

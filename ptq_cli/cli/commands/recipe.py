@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import OWN, SectionGroup, argument, option
-from ptq_cli.cli.options import completion
-from ptq_cli.cli.options.model_options import MODEL_ARGUMENT, MODEL_SOURCE, data_option
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, TALK, request_from, take
+from ptq_cli.terminal.options import completion
+from ptq_cli.terminal.options.help_sections import OWN, SectionGroup, argument, option
+from ptq_cli.terminal.options.model_options import MODEL_ARGUMENT, MODEL_SOURCE, data_option
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, TALK, request_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.setup.recipes import CheckedRecipe, NewRecipe
+    from ptq_cli.setup.recipes import CheckedRecipe, NewRecipe
 
 DEFAULT_OUTPUT = "ptq.toml"
 
@@ -57,7 +57,7 @@ def init(output: Path, force: bool, model: Path | None, as_json: bool, **options
 
     Every command that runs in the folder of ptq.toml reads it.
     """
-    from ptq_cli.pipeline.setup.recipes import run_recipe_init
+    from ptq_cli.setup.recipes import run_recipe_init
 
     _show_new(
         run_recipe_init(request_from(options, model), output, force=force),
@@ -66,8 +66,8 @@ def init(output: Path, force: bool, model: Path | None, as_json: bool, **options
 
 
 def _show_new(result: "NewRecipe", *, as_json: bool) -> None:
-    from ptq_cli.cli.terminal.output import print_json, say
-    from ptq_cli.cli.terminal.phrases import shown_path
+    from ptq_cli.terminal.output import print_json, say
+    from ptq_cli.terminal.phrases import shown_path
 
     if as_json:
         print_json(result)
@@ -95,9 +95,9 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
     A recipe that names a model must name the data that quantizing it needs. Files and folders that it names
     and that are not there are listed; they are not errors.
     """
-    from ptq_cli.cli.terminal.output import tell
-    from ptq_cli.pipeline.setup.recipes import check_recipe_file
     from ptq_cli.recipe.recipe_layers import FOLDER_RECIPE
+    from ptq_cli.setup.recipes import check_recipe_file
+    from ptq_cli.terminal.output import tell
 
     checked = [check_recipe_file(path) for path in file or (Path(FOLDER_RECIPE),)]
     _show_checked(checked, as_json=as_json)
@@ -106,9 +106,9 @@ def check(file: tuple[Path, ...], as_json: bool) -> None:
 
 
 def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
-    from ptq_cli.cli.terminal.output import print_json, say
-    from ptq_cli.cli.terminal.phrases import shown_path
-    from ptq_cli.pipeline.setup.recipes import CheckedRecipes
+    from ptq_cli.setup.recipes import CheckedRecipes
+    from ptq_cli.terminal.output import print_json, say
+    from ptq_cli.terminal.phrases import shown_path
 
     if as_json:
         print_json(CheckedRecipes(tuple(results)))
@@ -138,9 +138,9 @@ def keys(pattern: str | None, as_json: bool) -> None:
     With PATTERN, list those that contain it, or that it matches with * as in a shell. Keys of [run] hold for
     one command: --set takes them, and a recipe does not.
     """
-    from ptq_cli.cli.terminal.output import UNKNOWN, print_json, print_table
     from ptq_cli.recipe.assignments import Keys, list_keys
     from ptq_cli.report.text.summary import Table
+    from ptq_cli.terminal.output import UNKNOWN, print_json, print_table
 
     found = list_keys(pattern)
     if as_json:
@@ -169,10 +169,10 @@ def schema(output: Path | None) -> None:
     With the comment "#:schema ptq.schema.json" at the top of a recipe, editors that know TOML (Taplo, Even
     Better TOML of VS Code) complete its keys, show what they mean, and mark what is wrong.
     """
-    from ptq_cli.cli.terminal.output import say
-    from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.core.files import write_text
-    from ptq_cli.pipeline.setup.recipes import recipe_schema
+    from ptq_cli.setup.recipes import recipe_schema
+    from ptq_cli.terminal.output import say
+    from ptq_cli.terminal.phrases import shown_path
 
     if output is None:
         click.echo(recipe_schema(), nl=False)

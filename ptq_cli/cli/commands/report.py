@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.cli.help_sections import SectionCommand
-from ptq_cli.cli.options.shared_options import GLOBALS, RUN, take
+from ptq_cli.terminal.options.help_sections import SectionCommand
+from ptq_cli.terminal.options.shared_options import GLOBALS, RUN, take
 
 
 @click.command(
@@ -24,10 +24,10 @@ def command(run: Path, as_json: bool) -> None:
     ptq evaluate, ptq quantize, ptq analyze and ptq verify --answers write the page themselves. Use this
     command for a run directory from another machine, or for a page that an earlier version of ptq wrote.
     """
-    from ptq_cli.cli.terminal.output import print_json, say
-    from ptq_cli.cli.terminal.phrases import shown_path
     from ptq_cli.pipeline.evaluation.report_page import run_page
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.terminal.output import print_json, say
+    from ptq_cli.terminal.phrases import shown_path
 
     result = run_page(RunDirectory(run))
     if as_json:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, option
-from ptq_cli.cli.options.case_options import CASES, require_one_use
-from ptq_cli.cli.options.gate_options import PORTABLE
-from ptq_cli.cli.options.model_options import (
+from ptq_cli.devices.case_options import CASES, require_one_use
+from ptq_cli.terminal.options.gate_options import PORTABLE
+from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, option
+from ptq_cli.terminal.options.model_options import (
     ENGINE,
     INPUT,
     INPUT_SHAPE,
@@ -18,10 +18,10 @@ from ptq_cli.cli.options.model_options import (
     data_option,
     target_option,
 )
-from ptq_cli.cli.options.shared_options import GLOBALS, RECIPES, RUN, request_from, take
+from ptq_cli.terminal.options.shared_options import GLOBALS, RECIPES, RUN, request_from, take
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.setup.resolve import Request
+    from ptq_cli.setup.resolve import Request
 
 
 @click.command(
@@ -94,13 +94,13 @@ def command(
     --pack writes cases instead, which a device without ptq runs, and --answers compares what the device gave.
     If the run directory has a report of this model, its page then shows the result.
     """
-    from ptq_cli.cli.shown.report_lines import GATE_MISSED
-    from ptq_cli.cli.shown.verification_tables import print_verification
-    from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
     from ptq_cli.core.read_files import is_folder
     from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.shown.report_lines import GATE_MISSED
+    from ptq_cli.shown.verification_tables import print_verification
+    from ptq_cli.terminal.output import print_json
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     limited = bool(minimum) or min_exact_kernels is not None
     require_one_use(pack, answers, model=model, samples=samples, limited=limited)
@@ -111,7 +111,7 @@ def command(
         return _pack(request, run, model, pack, samples, made_up=random_inputs, as_json=as_json)
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     if model is not None and is_folder(model):
-        from ptq_cli.pipeline.run_verify_folder import VerifiedFolder, run_verify_folder
+        from ptq_cli.folders.verify_folder import VerifiedFolder, run_verify_folder
 
         with shown_progress() as progress:
             results = run_verify_folder(request, RunDirectory(run), model, asked, progress)
@@ -140,11 +140,11 @@ def _pack(
     made_up: bool,
     as_json: bool,
 ) -> int:
-    from ptq_cli.cli.shown.case_tables import print_packed
-    from ptq_cli.cli.terminal.output import print_json
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
-    from ptq_cli.pipeline.run_cases import SAMPLES, run_pack
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.devices.case_tables import print_packed
+    from ptq_cli.devices.run_cases import SAMPLES, run_pack
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.terminal.output import print_json
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     count = SAMPLES if samples is None else samples
     with shown_progress() as progress:
@@ -164,14 +164,14 @@ def _compare_answers(
     *,
     as_json: bool,
 ) -> int:
-    from ptq_cli.cli.shown.case_tables import print_answers
-    from ptq_cli.cli.shown.report_lines import GATE_MISSED
-    from ptq_cli.cli.terminal.output import add_to_step_summary, print_json
-    from ptq_cli.cli.terminal.progress_bar import shown_progress
+    from ptq_cli.devices.case_tables import print_answers
+    from ptq_cli.devices.run_cases import run_answers, write_answers
     from ptq_cli.evaluation.limits import MIN_FLAG, parse_limits
-    from ptq_cli.pipeline.run_cases import run_answers, write_answers
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
     from ptq_cli.report.text.device_table import answers_to_markdown
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.shown.report_lines import GATE_MISSED
+    from ptq_cli.terminal.output import add_to_step_summary, print_json
+    from ptq_cli.terminal.progress_bar import shown_progress
 
     limits = {metric: float(limit) for metric, limit in parse_limits(minimum, MIN_FLAG).items()}
     with shown_progress() as progress:

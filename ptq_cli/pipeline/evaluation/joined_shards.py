@@ -40,12 +40,12 @@ from ptq_cli.pipeline.evaluation.one_pass import (
     open_pass,
     teller,
 )
-from ptq_cli.pipeline.setup.resolve import Resolved
-from ptq_cli.pipeline.setup.resumable import NO_CHECKPOINTS, Checkpoints, Tell, read_checkpoint
-from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.setup.resolve import Resolved
+from ptq_cli.setup.resumable import NO_CHECKPOINTS, Checkpoints, Tell, read_checkpoint
+from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.calibration.distributed import Group
+    from ptq_cli.setup.distributed import Group
 
 
 SHOWN_LENGTH = 60

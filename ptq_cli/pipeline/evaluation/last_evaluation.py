@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ptq_cli.pipeline.setup.resolve import Request, Resolved, with_data_of
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers, relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import EvaluationSettings
+from ptq_cli.setup.resolve import Request, Resolved, with_data_of
+from ptq_cli.setup.run_directory import RunDirectory
 
 
 def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> EvaluationSettings | None:

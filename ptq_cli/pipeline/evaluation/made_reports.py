@@ -27,12 +27,12 @@ from ptq_cli.evaluation.document.report_document import (
 from ptq_cli.evaluation.evaluator import Evaluation
 from ptq_cli.evaluation.proof import saturates_here, saturation_of
 from ptq_cli.evaluation.report_changes import require_same_model
+from ptq_cli.latency.served_latency import QuantizedFile, served_latency
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, accuracy_levels, other_levels
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
 from ptq_cli.pipeline.evaluation.page_evidence import Material, tuned_ladder
 from ptq_cli.pipeline.evaluation.report_page import earlier, make_page, report_markdown
-from ptq_cli.pipeline.evaluation.served_latency import QuantizedFile, served_latency
 from ptq_cli.pipeline.exporting.decided_once import amax_summary, evaluated_layers, model_summary, plan_of
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
@@ -41,9 +41,6 @@ from ptq_cli.pipeline.exporting.exported_file import (
     quantizer_line,
     with_ranges_of,
 )
-from ptq_cli.pipeline.setup.output_checks import plugin_versions
-from ptq_cli.pipeline.setup.resolve import Resolved
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
@@ -54,6 +51,9 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.text.markdown import report_to_junit
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, left_out_warnings, result_warnings
 from ptq_cli.runtime.engine_registry import at_level, measuring_engine
+from ptq_cli.setup.output_checks import plugin_versions
+from ptq_cli.setup.resolve import Resolved
+from ptq_cli.setup.run_directory import RunDirectory
 
 # The files of a report: for programs, for a pull request, for a CI server, and as a page.
 

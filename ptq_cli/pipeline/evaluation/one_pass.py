@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ptq_cli.calibdata.dataset.batches import WHOLE, Selection, checked, decoded_ahead
 from ptq_cli.calibdata.token_samples import TextTokenizer
+from ptq_cli.calibration.loaded_run import LoadedRun, load_run
 from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback
@@ -17,6 +18,7 @@ from ptq_cli.core.read_files import sha256_file
 from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
+from ptq_cli.evaluation.free_states import FORCED, FreeStates
 from ptq_cli.evaluation.generation import Continued, compared_tokens, continued_prompts
 from ptq_cli.evaluation.sample_axes import (
     Axis,
@@ -27,9 +29,8 @@ from ptq_cli.evaluation.sample_axes import (
     run_evaluator,
     samples_first,
 )
-from ptq_cli.evaluation.streams import FORCED, FreeStates
+from ptq_cli.latency.served_latency import require_served_batch
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.pipeline.calibration.loaded_run import LoadedRun, load_run
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK, Identity, continued, write_if_due
 from ptq_cli.pipeline.evaluation.evaluation_data import (
     EvaluationSet,
@@ -38,7 +39,6 @@ from ptq_cli.pipeline.evaluation.evaluation_data import (
     output_axes,
 )
 from ptq_cli.pipeline.evaluation.last_evaluation import with_exported, with_remembered_evaluation
-from ptq_cli.pipeline.evaluation.served_latency import require_served_batch
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     as_exported,
@@ -47,9 +47,15 @@ from ptq_cli.pipeline.exporting.exported_file import (
     require_origin,
     with_ranges_of,
 )
-from ptq_cli.pipeline.setup.carried import carry_notes, with_states
-from ptq_cli.pipeline.setup.float_model import open_source
-from ptq_cli.pipeline.setup.output_checks import (
+from ptq_cli.recipe.recipe_layers import relative_location
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import EvaluationSettings, ImageSettings, ModelSettings
+from ptq_cli.runtime.engine import Engine, OpenedModel
+from ptq_cli.runtime.engine_registry import ONNX_RUNTIME, ReopenedModel
+from ptq_cli.runtime.session import Session
+from ptq_cli.setup.carried import carry_notes, with_states
+from ptq_cli.setup.float_model import open_source
+from ptq_cli.setup.output_checks import (
     input_files,
     library_versions,
     plugin_versions,
@@ -57,15 +63,9 @@ from ptq_cli.pipeline.setup.output_checks import (
     require_free_outputs,
     require_outputs,
 )
-from ptq_cli.pipeline.setup.resolve import Request, Resolved, open_data
-from ptq_cli.pipeline.setup.resumable import NO_CHECKPOINTS, Checkpoints
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
-from ptq_cli.recipe.recipe_layers import relative_location
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import EvaluationSettings, ImageSettings, ModelSettings
-from ptq_cli.runtime.engine import Engine, OpenedModel
-from ptq_cli.runtime.engine_registry import ONNX_RUNTIME, ReopenedModel
-from ptq_cli.runtime.session import Session
+from ptq_cli.setup.resolve import Request, Resolved, open_data
+from ptq_cli.setup.resumable import NO_CHECKPOINTS, Checkpoints
+from ptq_cli.setup.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)

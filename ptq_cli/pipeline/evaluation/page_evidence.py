@@ -16,7 +16,6 @@ from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.graph_reading import every_node, value_spec
 from ptq_cli.models.pair_operators import QUANTIZE, integers_of
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.ranges import statistics_of
@@ -26,6 +25,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
+from ptq_cli.setup.run_directory import RunDirectory
 
 BARS = 72
 MOST_DRAWN = 400

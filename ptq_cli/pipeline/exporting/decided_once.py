@@ -11,17 +11,14 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.amax.finish import LARGEST_BIAS
+from ptq_cli.calibration.provenance import source_bytes
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import decode
 from ptq_cli.core.errors import InputFileError, ReportError, first_line
 from ptq_cli.evaluation.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import StoredModel, release
-from ptq_cli.pipeline.calibration.provenance import source_bytes
-from ptq_cli.pipeline.exporting.decided_model import DecidedModel
 from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
-from ptq_cli.pipeline.exporting.recovering import free_scales
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
@@ -34,7 +31,10 @@ from ptq_cli.qdq.write.site_parameters import (
     bias_scale,
 )
 from ptq_cli.recipe.recipe_layers import relative_location
-from ptq_cli.recovery.quantized_layer import QuantizedLayer, bias_values, quantized_layers
+from ptq_cli.recover.decided_model import DecidedModel
+from ptq_cli.recover.quantized_layer import QuantizedLayer, bias_values, quantized_layers
+from ptq_cli.recover.run_rungs import free_scales
+from ptq_cli.setup.run_directory import RunDirectory
 
 Floats = npt.NDArray[np.float64]
 CLOSE = 1e-6

@@ -15,11 +15,6 @@ from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError,
 from ptq_cli.core.read_files import require_file, require_name
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.exporting.decided_model import DecidedModel
-from ptq_cli.pipeline.exporting.recovery_effects import Recovery
-from ptq_cli.pipeline.setup.output_checks import library_versions
-from ptq_cli.pipeline.setup.resolve import Resolved
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.placement.tensor_settings import TensorRecipe
 from ptq_cli.plan.sites import Plan
@@ -30,6 +25,11 @@ from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import merge_layers, overrides_to_tables, settings_to_table, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import FLOAT16
+from ptq_cli.recover.decided_model import DecidedModel
+from ptq_cli.recover.recovery_effects import Recovery
+from ptq_cli.setup.output_checks import library_versions
+from ptq_cli.setup.resolve import Resolved
+from ptq_cli.setup.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)

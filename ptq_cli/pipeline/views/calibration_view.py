@@ -16,6 +16,7 @@ from ptq_cli.amax.choice import (
 )
 from ptq_cli.amax.decide import Decision, decide_channels, resolve_method
 from ptq_cli.amax.method_registry import AUTO, METHODS
+from ptq_cli.calibration.loaded_run import load_run
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import NonFinite, TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
@@ -26,9 +27,6 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import visible
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.graph_reading import every_node, every_value, is_nested, value_spec
-from ptq_cli.pipeline.calibration.loaded_run import load_run
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.views.channel_view import ChannelsView
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.planning import with_formats
@@ -37,6 +35,8 @@ from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.recipe.sections import AmaxSettings
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     pass

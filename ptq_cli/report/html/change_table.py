@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
 from ptq_cli.evaluation.document.details import ChangedSample, Changes
+from ptq_cli.evaluation.document.device_document import DeviceAnswers
 from ptq_cli.evaluation.document.report_document import LayerEntry
-from ptq_cli.latency.machine_profile import MachineProfile
+from ptq_cli.placement.machine_profile import MachineProfile
 from ptq_cli.report.text.device_table import (
     NUMBERS,
     device_table,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ptq_cli.core.tensors import format_shape
 from ptq_cli.core.words import format_count
-from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.evaluation.document.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.evaluation.report_changes import WORSE_BY_DB
 from ptq_cli.evaluation.trade_offs import LayerDifference

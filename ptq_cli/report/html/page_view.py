@@ -13,13 +13,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ptq_cli.core.words import format_bytes, visible
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
-from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
+from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.details import Changes
+from ptq_cli.evaluation.document.device_document import DeviceAnswers
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs
-from ptq_cli.latency.machine_profile import MachineProfile
+from ptq_cli.placement.machine_profile import MachineProfile
 from ptq_cli.report.html.change_table import change_view, device_view, time_table
 from ptq_cli.report.html.charts.axis_scale import tensor_cards
 from ptq_cli.report.html.charts.depth_chart import (

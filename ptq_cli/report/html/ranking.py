@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.evaluation.document.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.evaluation.document.gate_result import SWITCHED_OFF, Times
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report

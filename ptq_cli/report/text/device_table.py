@@ -1,6 +1,6 @@
 """The answers of devices to the same cases as text: a row for each device, and the limits that are missed."""
 
-from ptq_cli.evaluation.cases.device_answers import DeviceAnswer, DeviceAnswers, DeviceKernel
+from ptq_cli.evaluation.document.device_document import DeviceAnswer, DeviceAnswers, DeviceKernel
 from ptq_cli.report.text.markdown import MAX_PARAGRAPH, escape, markdown_table
 from ptq_cli.report.text.summary import Table
 from ptq_cli.report.text.tables import format_decibels, format_latency, format_share

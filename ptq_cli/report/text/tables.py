@@ -4,7 +4,7 @@ import math
 from typing import cast
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import (
     SWITCHED_OFF,
     Latency,

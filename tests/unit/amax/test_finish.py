@@ -66,8 +66,8 @@ def test_nothing_else_changes_a_scale() -> None:
     others = {
         "qdq/write/block_weights.py",
         "qdq/write/site_parameters.py",
-        "recovery/quantized_layer.py",
-        "evaluation/analysis/analyzed_layers.py",
+        "recover/quantized_layer.py",
+        "analyze/analyzed_layers.py",
     }
     package = Path(ptq_cli.__file__).parent
     found = {

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.cli.shown.drawings import LABEL, MARGIN, ROWS, draw_histogram, needs_log
 from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView
 from ptq_cli.plan.sites import ActivationSite
 from ptq_cli.recipe.sections import AmaxSettings
+from ptq_cli.shown.drawings import LABEL, MARGIN, ROWS, draw_histogram, needs_log
 from tests.each_case import each_case
 
 RANDOM = np.random.default_rng(3)

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import click
 
 from ptq_cli.cli.main import COMMANDS, cli
-from ptq_cli.cli.options.shared_options import settings_from
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
+from ptq_cli.terminal.options.shared_options import settings_from
 from tests.each_case import each_case
 
 SETTINGS = {*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE, "minimum", "assignments"}

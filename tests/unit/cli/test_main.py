@@ -12,7 +12,8 @@ import click
 import pytest
 
 import ptq_cli
-from ptq_cli.cli.help_sections import (
+from ptq_cli.cli.main import COMMANDS, cli, main, run
+from ptq_cli.terminal.options.help_sections import (
     DATA,
     EVALUATION,
     GLOBAL,
@@ -21,7 +22,6 @@ from ptq_cli.cli.help_sections import (
     HelpContext,
     SectionOption,
 )
-from ptq_cli.cli.main import COMMANDS, cli, main, run
 from tests.each_case import each_case
 
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'importlib.metadata'}"

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from ptq_cli.cli import speaking_rank as ranks
-from ptq_cli.pipeline.calibration import ranks as talk
-from ptq_cli.pipeline.calibration.ranks import Ranks
+from ptq_cli.setup import ranks as talk
+from ptq_cli.setup.ranks import Ranks
 
 VARIABLES = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 

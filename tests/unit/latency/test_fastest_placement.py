@@ -8,7 +8,8 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.latency.fastest_placement import (
+from ptq_cli.models.preparing.prepare_graph import prepare
+from ptq_cli.placement.fastest_placement import (
     OUTSIDE,
     Circuit,
     Edge,
@@ -19,8 +20,7 @@ from ptq_cli.latency.fastest_placement import (
     fastest_placement,
     predicted,
 )
-from ptq_cli.latency.machine_profile import MachineProfile, NodeTimes
-from ptq_cli.models.preparing.prepare_graph import prepare
+from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.each_case import each_case

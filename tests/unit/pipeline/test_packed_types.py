@@ -9,11 +9,11 @@ from onnx import TensorProto, helper
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.opset import opset_of
-from ptq_cli.pipeline.exporting.decided_model import with_opset
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_verify import run_verify
-from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.recover.decided_model import with_opset
+from ptq_cli.setup.resolve import Request
 
 
 def model(op: str, opset: int) -> ir.Model:

@@ -17,9 +17,9 @@ from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect
 from ptq_cli.pipeline.run_quantize import run_quantize
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 RequestWith = Callable[..., Request]
 

@@ -10,9 +10,9 @@ from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect
-from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.views.calibration_view import explain_tensor
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.resolve import Request
 from tests.unit.plan.graphs import build, serialized, sqnr_db
 
 DETECTOR = """(float[N,8,16,16] x) => (float[] y)

@@ -105,7 +105,7 @@ def test_the_chart_follows_what_was_kept() -> None:
 def test_the_ladder_of_another_model_is_not_shown(tmp_path: Path) -> None:
     from ptq_cli.models.files.stored import StoredModel
     from ptq_cli.pipeline.evaluation.page_evidence import tuned_ladder
-    from ptq_cli.pipeline.setup.run_directory import RunDirectory
+    from ptq_cli.setup.run_directory import RunDirectory
 
     run, model = RunDirectory(tmp_path), StoredModel(content=b"model")
     assert tuned_ladder(run, model) is None

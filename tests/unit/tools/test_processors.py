@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.evaluation.cases.device_answers import DeviceAnswer, DeviceOutput
+from ptq_cli.evaluation.document.device_document import DeviceAnswer, DeviceOutput
 from tools.processors import __main__ as command
 from tools.processors import emulators
 

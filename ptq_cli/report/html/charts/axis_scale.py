@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptq_cli.core.words import format_count
-from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
+from ptq_cli.evaluation.document.tensor_rows import TensorAnalysis
 from ptq_cli.report.html.evidence import MethodRange, TensorEvidence
 from ptq_cli.report.text.tables import format_decibels, format_range, format_share
 

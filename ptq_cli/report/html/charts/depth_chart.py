@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ptq_cli.core.words import format_count
-from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
-from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
+from ptq_cli.evaluation.document.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.evaluation.document.stream import Stream
+from ptq_cli.evaluation.document.tensor_rows import TensorAnalysis
 from ptq_cli.evaluation.trade_offs import LayerDifference
 from ptq_cli.report.html.charts.axis_scale import Scale, Tick, largest_in_frame, widened
 from ptq_cli.report.html.ranking import Ranking

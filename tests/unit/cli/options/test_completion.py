@@ -118,7 +118,7 @@ print(*sys.modules, file=sys.stderr)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = set(result.stderr.split())
-    assert "ptq_cli.cli.options.completion" in modules
+    assert "ptq_cli.terminal.options.completion" in modules
     assert not HEAVY & modules
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from ptq_cli.cli.main import run
-from ptq_cli.cli.options.former_options import KEYS
+from ptq_cli.terminal.options.former_options import KEYS
 
 USED = {
     "inspect m --mean 0.5": "--set image.mean=0.5",

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ptq_cli.cli.options.option_values import parse_shapes
-from ptq_cli.cli.options.shared_options import settings_from
-from ptq_cli.cli.terminal.phrases import next_step, shown_path
 from ptq_cli.core.errors import GateError, UsageError
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.terminal.options.option_values import parse_shapes
+from ptq_cli.terminal.options.shared_options import settings_from
+from ptq_cli.terminal.phrases import next_step, shown_path
 from tests.each_case import each_case, table
 
 SHAPES = {

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from ptq_cli.evaluation.analysis.analysis_document import (
+from ptq_cli.evaluation.document.analysis_document import (
     Analysis,
     AnalyzedModels,
     Cost,
     LayerAnalysis,
     Samples,
 )
-from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.evaluation.document.report_document import ModelEntry
+from ptq_cli.evaluation.document.tensor_rows import Sensitivity, TensorAnalysis
 from tests.pages import METRIC, SHARES
 
 

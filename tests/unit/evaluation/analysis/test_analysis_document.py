@@ -11,7 +11,7 @@ import pytest
 
 from ptq_cli.core.documents import parse_document, read_document, to_json
 from ptq_cli.core.errors import AnalysisError
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.document.analysis_document import Analysis
 
 SCHEMA = json.loads((Path(__file__).parents[4] / "docs" / "analysis.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

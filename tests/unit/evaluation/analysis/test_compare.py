@@ -6,7 +6,7 @@ import pytest
 
 from ptq_cli.core.documents import to_json
 from ptq_cli.core.errors import AnalysisError
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import compare_reports

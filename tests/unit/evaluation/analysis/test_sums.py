@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ptq_cli.core.arithmetic import QuantParameters, fake_quantize, parameters_from_range
-from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
-from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.analysis.judge import (
+from ptq_cli.analyze.judge import (
     ExactSum,
     NoiseSums,
     QuantizationSums,
@@ -21,6 +18,9 @@ from ptq_cli.evaluation.analysis.judge import (
     decibels,
     range_used,
 )
+from ptq_cli.core.arithmetic import QuantParameters, fake_quantize, parameters_from_range
+from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
+from ptq_cli.core.tensors import Array
 from tests.each_case import each_case
 
 FORMATS = st.sampled_from([INT8, UINT8, IntegerFormat(16, signed=False)])

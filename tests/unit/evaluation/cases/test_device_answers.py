@@ -16,11 +16,11 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from ptq_cli.core.errors import AnswerError, CasesError, OtherCasesError, PtqError
-from ptq_cli.evaluation.cases import run as runner
-from ptq_cli.evaluation.cases.device_answers import DeviceAnswer
-from ptq_cli.pipeline.run_cases import run_answers, run_pack
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.devices import run as runner
+from ptq_cli.devices.run_cases import run_answers, run_pack
+from ptq_cli.evaluation.document.device_document import DeviceAnswer
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 FILE = """<ir_version: 10, opset_import: ["": 20]>
 g (float[n, 3, 9, 9] x) => (float[n, 5] y, float[n, 5] z)

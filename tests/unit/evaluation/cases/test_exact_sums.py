@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.evaluation.cases.exact_sums import expect
-from ptq_cli.evaluation.cases.integer_kernels import ReferenceSession
+from ptq_cli.devices.exact_sums import expect
+from ptq_cli.devices.integer_kernels import ReferenceSession
 
 OPSETS = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("com.microsoft", 1)]
 

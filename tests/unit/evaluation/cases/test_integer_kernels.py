@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 from onnx import parser
 
-from ptq_cli.evaluation.cases.integer_kernels import IntegerKernels
+from ptq_cli.devices.integer_kernels import IntegerKernels
 
 MOVED = """<ir_version: 10, opset_import: ["": 20]>
 g (float[n, 9, 9, 4] x) => (float[n, 9, 9, 4] y)

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.core.errors import InvalidOnnxError, ModelFormatError
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.models.loading.onnx_source import load_onnx
-from ptq_cli.models.loading.source import open_model
+from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case

@@ -1,8 +1,8 @@
 import pytest
 
+from ptq_cli.calibration.axes import activation_axes
 from ptq_cli.core.errors import ActivationAxisError, RecipeValueError
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.pipeline.calibration.axes import activation_axes
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.each_case import each_case

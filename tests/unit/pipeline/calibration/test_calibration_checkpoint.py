@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ptq_cli.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, load_calibration, save_calibration
 from ptq_cli.collectors.max_collector import HistogramCollector
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.progress import COST_LIMIT
-from ptq_cli.pipeline.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
-from ptq_cli.pipeline.setup.resumable import Checkpoints, discard_checkpoint
+from ptq_cli.setup.resumable import Checkpoints, discard_checkpoint
 
 BEGUN = Provenance(
     model="a" * 64,

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.pipeline.calibration.limited_metric import limited_metric
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import EvaluationSettings, GateSettings
+from ptq_cli.recover.limited_metric import limited_metric
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 

@@ -9,12 +9,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from ptq_cli.collectors.calibration_file import Calibration, calibration_bytes, load_calibration
-from ptq_cli.core.errors import StaleCalibrationError
-from ptq_cli.models.loading.detect import ModelKind, detect_kind
-from ptq_cli.models.loading.source import SourceFile
-from ptq_cli.pipeline.calibration.loaded_run import LOCATIONS, load_run, loaded_run
-from ptq_cli.pipeline.calibration.provenance import (
+from ptq_cli.calibration.loaded_run import LOCATIONS, load_run, loaded_run
+from ptq_cli.calibration.provenance import (
     DEPENDS_ON,
     HASH_PREFIX,
     READING,
@@ -26,10 +22,14 @@ from ptq_cli.pipeline.calibration.provenance import (
     source_bytes,
     source_hashes,
 )
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.collectors.calibration_file import Calibration, calibration_bytes, load_calibration
+from ptq_cli.core.errors import StaleCalibrationError
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ModelSettings
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 RequestWith = Callable[..., Request]
 

@@ -7,12 +7,12 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from ptq_cli.analyze.run_analyze import run_analyze
 from ptq_cli.core.errors import StaleCalibrationError
-from ptq_cli.pipeline.run_analyze import run_analyze
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
-from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.setup.resolve import Request
 
 RESIDUAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] x) => (float[N,3,8,8] y) {
     [one] a = Conv<pads=[1,1,1,1]>(x, w1) [act] r = Relu(a) [two] c = Conv<pads=[1,1,1,1]>(r, w2)

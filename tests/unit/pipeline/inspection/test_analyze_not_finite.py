@@ -10,16 +10,16 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from ptq_cli.cli.shown.analysis_tables import print_analysis
+from ptq_cli.analyze.analysis_subject import Question
+from ptq_cli.analyze.run_analyze import run_analyze
+from ptq_cli.analyze.terminal_tables import print_analysis
 from ptq_cli.core.documents import read_document
-from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
-from ptq_cli.pipeline.evaluation.analysis_subject import Question
-from ptq_cli.pipeline.run_analyze import run_analyze
+from ptq_cli.evaluation.document.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 RUN = RunDirectory(Path("ptq-run"))
 TEXT = """<ir_version: 10, opset_import: ["": 20]>

@@ -8,7 +8,7 @@ import pytest
 
 from ptq_cli.models.preparing.simplify import _rules, simplify
 from ptq_cli.pipeline.run_inspect import run_inspect
-from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.setup.resolve import Request
 from tests.unit.plan.graphs import build, serialized
 
 SHORT = 40

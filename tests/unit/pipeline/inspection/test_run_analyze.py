@@ -9,6 +9,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from ptq_cli.analyze.analysis_subject import Question
+from ptq_cli.analyze.run_analyze import run_analyze
 from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import (
     LabelError,
@@ -21,15 +23,13 @@ from ptq_cli.core.errors import (
     UsageError,
 )
 from ptq_cli.core.progress import Progress
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
-from ptq_cli.pipeline.evaluation.analysis_subject import Question
-from ptq_cli.pipeline.run_analyze import run_analyze
+from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate, run_evaluations
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_quantize import run_quantize
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 LAYERS = 4
 

@@ -9,9 +9,9 @@ import pytest
 import ptq_cli
 from ptq_cli.core.documents import encode
 from ptq_cli.core.errors import ModelInputError, RecipeValueError, RuntimeFailedError
-from ptq_cli.pipeline.run_bench import BenchOptions, run_bench
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.latency.run_bench import BenchOptions, run_bench
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 FEW = BenchOptions(runs=5)
 

@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect
-from ptq_cli.pipeline.setup.resolve import Request
+from ptq_cli.setup.resolve import Request
 
 
 def test_a_float_model_shows_what_would_be_quantized(folder, request_with):

@@ -12,8 +12,8 @@ from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect
 from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
 
 
 def verify(run, model=None, share=None, **settings):

@@ -14,9 +14,9 @@ from ptq_cli.core.errors import DataShapeError, ModelInputError, ParityError, Us
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.module_source import ModuleSource
 from ptq_cli.models.loading.source import SourceFile
-from ptq_cli.pipeline.setup.example_inputs import made_up_batches
-from ptq_cli.pipeline.setup.float_model import FloatModel, make_float_model, open_source
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings
+from ptq_cli.setup.example_inputs import made_up_batches
+from ptq_cli.setup.float_model import FloatModel, make_float_model, open_source
 from tests.unit.plan.graphs import build
 
 Make = Callable[..., FloatModel]

@@ -8,8 +8,10 @@ import pytest
 
 import ptq_cli
 from ptq_cli.core.errors import OutputFileError, UsageError
-from ptq_cli.pipeline.setup import output_checks as versions
-from ptq_cli.pipeline.setup.output_checks import (
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import CalibrationSettings, EvaluationSettings, ModelSettings
+from ptq_cli.setup import output_checks as versions
+from ptq_cli.setup.output_checks import (
     DISTRIBUTIONS,
     FOR_MODULES,
     arch_file,
@@ -18,9 +20,7 @@ from ptq_cli.pipeline.setup.output_checks import (
     require_output,
     require_outputs,
 )
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import CalibrationSettings, EvaluationSettings, ModelSettings
+from ptq_cli.setup.run_directory import RunDirectory
 from tests.each_case import each_case, table
 
 RUN = RunDirectory(Path("run"))

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.errors import EmptyDataError
+from ptq_cli.latency.run_bench import BenchOptions, run_bench
 from ptq_cli.pipeline.evaluation.last_evaluation import with_remembered_evaluation
-from ptq_cli.pipeline.run_bench import BenchOptions, run_bench
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_verify import run_verify
-from ptq_cli.pipeline.setup.resolve import Request, resolve, with_calibration_data
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
+from ptq_cli.setup.resolve import Request, resolve, with_calibration_data
+from ptq_cli.setup.run_directory import RunDirectory
 
 QUICK = {"latency": False}
 

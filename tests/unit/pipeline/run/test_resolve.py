@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ptq_cli.core.errors import GateError, InputFileError, PtqError, UnknownNameError, UsageError
-from ptq_cli.pipeline.setup.resolve import Request, resolve
 from ptq_cli.recipe.recipe_layers import RecipeLayer, table_layer
+from ptq_cli.setup.resolve import Request, resolve
 from tests.each_case import each_case
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.recipe.sections import WeightSettings
+from ptq_cli.setup.run_directory import RunDirectory
 from tests.each_case import each_case
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from ptq_cli.core.errors import GateError, TuneError, UnknownNameError, UnreachableBudgetError
 from ptq_cli.evaluation.interval import Flips, Interval, largest_drop
-from ptq_cli.pipeline.tuning.budget_reach import budget_checks, budget_gate, needed, require_reachable
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings, Limit, TuneSettings
+from ptq_cli.tune.budget_reach import budget_checks, budget_gate, needed, require_reachable
 from tests.each_case import each_case
 from tests.measured import measurement
 

@@ -7,8 +7,9 @@ import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
 from ptq_cli.evaluation.interval import Flips
-from ptq_cli.pipeline.tuning.budget_reach import LEVEL
-from ptq_cli.pipeline.tuning.candidate import (
+from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.tune.budget_reach import LEVEL
+from ptq_cli.tune.candidate import (
     INTERRUPTED,
     NO_MORE_LOOKS,
     NO_MORE_RUNGS,
@@ -18,7 +19,6 @@ from ptq_cli.pipeline.tuning.candidate import (
     Seen,
     TimeIsOverError,
 )
-from ptq_cli.recipe.sections import GateSettings
 from tests.measured import measurement
 
 ROUND, RANGES = Candidate(rungs=("round",)), Candidate(rungs=("ranges",))

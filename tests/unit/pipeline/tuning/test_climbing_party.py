@@ -7,8 +7,8 @@ import pytest
 
 from ptq_cli.core.errors import TimeBudgetError
 from ptq_cli.core.progress import Progress, silent
-from ptq_cli.pipeline.run_tune import BudgetClock
-from ptq_cli.pipeline.tuning.candidate_models import Party
+from ptq_cli.tune.candidate_models import Party
+from ptq_cli.tune.run_tune import BudgetClock
 
 STEP = Progress("calibrate", 0, None)
 

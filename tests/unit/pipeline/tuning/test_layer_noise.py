@@ -10,12 +10,12 @@ import pytest
 from ptq_cli.calibdata.array_files import NpzDataset
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.pipeline.tuning.layer_noise import QUIET, layer_noise
-from ptq_cli.pipeline.tuning.layer_ranking import LayerRanking, layers_by_level
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.staged_model import StagedModel
-from ptq_cli.recovery.range_effects import loudest
+from ptq_cli.recover.range_effects import loudest
+from ptq_cli.tune.layer_noise import QUIET, layer_noise
+from ptq_cli.tune.layer_ranking import LayerRanking, layers_by_level
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.twins import CHAIN, make_twins
 

@@ -6,8 +6,8 @@ import pytest
 
 from ptq_cli.core.formats import INT8_NARROW
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.recovery.layer_geometry import LayerGeometry, layer_geometry
-from ptq_cli.recovery.layer_rows import LayerRows
+from ptq_cli.recover.layer_geometry import LayerGeometry, layer_geometry
+from ptq_cli.recover.layer_rows import LayerRows
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, run
 

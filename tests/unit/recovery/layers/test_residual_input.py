@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import cast
 
-from ptq_cli.recovery.quantized_layer import QuantizedLayer, residual_input
+from ptq_cli.recover.quantized_layer import QuantizedLayer, residual_input
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 

@@ -5,11 +5,11 @@ import pytest
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import UINT8
-from ptq_cli.recovery import input_moments as byte_products
-from ptq_cli.recovery.input_moments import MOST_ROWS, ByteRows, InputSums, byte_moments
-from ptq_cli.recovery.layer_geometry import Window
-from ptq_cli.recovery.second_moments import second_moments
-from ptq_cli.recovery.tensor_moments import InputReading, MomentSite, TensorMomentCollector
+from ptq_cli.recover import input_moments as byte_products
+from ptq_cli.recover.input_moments import MOST_ROWS, ByteRows, InputSums, byte_moments
+from ptq_cli.recover.layer_geometry import Window
+from ptq_cli.recover.second_moments import second_moments
+from ptq_cli.recover.tensor_moments import InputReading, MomentSite, TensorMomentCollector
 from ptq_cli.runtime.probes import is_signed_exact
 from ptq_cli.runtime.tapping.channel_blocks import channel_view
 

@@ -10,9 +10,9 @@ import pytest
 from ptq_cli.collectors.calibration_file import Provenance
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import InputFileError, MomentsFileError
-from ptq_cli.recovery.input_moments import InputMoments
-from ptq_cli.recovery.moments_file import Moments, load_moments, moments_bytes, save_moments
-from ptq_cli.recovery.tensor_moments import TensorMoments
+from ptq_cli.recover.input_moments import InputMoments
+from ptq_cli.recover.moments_file import Moments, load_moments, moments_bytes, save_moments
+from ptq_cli.recover.tensor_moments import TensorMoments
 from tests.each_case import each_case
 
 PROVENANCE = Provenance(

@@ -7,8 +7,8 @@ import pytest
 
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.tensors import Array
-from ptq_cli.recovery import shelf as shelves
-from ptq_cli.recovery.shelf import Shelf
+from ptq_cli.recover import spill_store as shelves
+from ptq_cli.recover.spill_store import Shelf
 
 
 def test_what_does_not_fit_is_the_same_from_a_file_that_leaves_nothing(tmp_path: Path) -> None:

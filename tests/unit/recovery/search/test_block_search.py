@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ptq_cli.recovery.block_search import ROWS, search_blocks
-from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.second_moments import Float64s, Quadratic, cholesky, quadratic_forms
+from ptq_cli.recover.block_search import ROWS, search_blocks
+from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recover.second_moments import Float64s, Quadratic, cholesky, quadratic_forms
 
 OUTPUTS, BLOCK, BLOCKS = ROWS + 8, 16, 5
 INPUTS = BLOCK * BLOCKS

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ptq_cli.recovery import code_search
-from ptq_cli.recovery.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recovery.second_moments import Quadratic, cholesky, quadratic_forms
+from ptq_cli.recover import code_search
+from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recover.second_moments import Quadratic, cholesky, quadratic_forms
 
 OUTPUTS, INPUTS, BLOCK = 24, 38, 19
 

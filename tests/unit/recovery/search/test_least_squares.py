@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.recovery.second_moments import (
+from ptq_cli.recover.second_moments import (
     BLOCK,
     CenteredMoments,
     centered,

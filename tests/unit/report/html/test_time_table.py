@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ptq_cli.latency.machine_profile import NodeTimes
+from ptq_cli.placement.machine_profile import NodeTimes
 from ptq_cli.report.html.change_table import MOST_TIMES as MOST_SHOWN
 from ptq_cli.report.html.change_table import time_table
 from ptq_cli.report.html.page_view import render_page

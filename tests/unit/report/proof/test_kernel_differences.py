@@ -9,7 +9,6 @@ import onnxruntime
 import pytest
 from packaging.version import Version
 
-from ptq_cli.cli.shown.verification_tables import print_verification
 from ptq_cli.core.documents import encode
 from ptq_cli.evaluation.proof import (
     KernelComparison,
@@ -20,9 +19,10 @@ from ptq_cli.evaluation.proof import (
     compare_kernels,
 )
 from ptq_cli.pipeline.run_verify import VerifyOptions, _together, run_verify
-from ptq_cli.pipeline.setup.resolve import Request
-from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.qdq.proof.kernels_apart import kernels_apart
+from ptq_cli.setup.resolve import Request
+from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.shown.verification_tables import print_verification
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>'
 SOFTMAX = f"""{HEAD} g (float[n, 4] x) => (float[n, 4] y)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibration.count_batches import pieces, work_ahead
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.pipeline.calibration.count_batches import pieces, work_ahead
 from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass
 
 

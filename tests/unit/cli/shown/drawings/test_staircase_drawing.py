@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from ptq_cli.cli.shown.drawings import MARGIN, draw_staircase
 from ptq_cli.pipeline.views.staircase import staircase_of
 from ptq_cli.recipe.quantizer_families import FAMILIES
+from ptq_cli.shown.drawings import MARGIN, draw_staircase
 from tests.each_case import each_case
 
 CORNERS = set("┌┘┐└│─")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ptq_cli.cli.terminal.phrases import as_typed, printable
+from ptq_cli.terminal.phrases import as_typed, printable
 from tests.each_case import each_case, table
 
 HOSTILE = {

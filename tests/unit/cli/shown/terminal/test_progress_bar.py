@@ -2,9 +2,9 @@
 
 import pytest
 
-from ptq_cli.cli.terminal import progress_bar as progress
-from ptq_cli.cli.terminal.progress_bar import shown_progress
 from ptq_cli.core.progress import Progress, RungProgress
+from ptq_cli.terminal import progress_bar as progress
+from ptq_cli.terminal.progress_bar import shown_progress
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import ModelFormatError, PickleError
-from ptq_cli.models.loading.source import open_model
+from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.loading.torch_checkpoint import require_safe_archive
 from ptq_cli.models.parity import quiet_exporter
 from ptq_cli.recipe.sections import ModelSettings

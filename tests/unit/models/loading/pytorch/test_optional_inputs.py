@@ -14,8 +14,8 @@ from ptq_cli.models.loading.program_source import ProgramSource
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.models.loading.torchscript_source import TorchScriptSource
 from ptq_cli.models.parity import quiet_exporter
-from ptq_cli.pipeline.setup.float_model import make_float_model, reading
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings
+from ptq_cli.setup.float_model import make_float_model, reading
 from tests.each_case import each_case
 
 FILE = SourceFile(Path("model.pt"), ModelKind.CHECKPOINT, "")

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from ptq_cli.core.errors import ArchitectureError, EntryPointError, ModelFormatError, PickleError
-from ptq_cli.models.loading.source import open_model
+from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case
 from tests.unit.models.contents import noise

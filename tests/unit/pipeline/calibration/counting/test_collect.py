@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.dataset.batches import Batch, cut
+from ptq_cli.calibration.collect import collect as collect_all
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
-from ptq_cli.pipeline.calibration.collect import collect as collect_all
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass, TappedModel
 from ptq_cli.runtime.tapping.taps import tap

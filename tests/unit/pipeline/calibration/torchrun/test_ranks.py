@@ -3,7 +3,7 @@
 import pytest
 
 from ptq_cli.core.errors import RanksError, UsageError
-from ptq_cli.pipeline.calibration.ranks import Ranks, find_ranks, require_single
+from ptq_cli.setup.ranks import Ranks, find_ranks, require_single
 from tests.each_case import each_case
 
 GOOD = {"RANK": "2", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "29500"}

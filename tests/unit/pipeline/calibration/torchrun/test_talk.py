@@ -10,8 +10,8 @@ import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from ptq_cli.core.errors import DataShapeError, EmptyDataError, RanksError
-from ptq_cli.pipeline.calibration import ranks as talk
-from ptq_cli.pipeline.calibration.ranks import Ranks, Talk, lost_as_error, part_together
+from ptq_cli.setup import ranks as talk
+from ptq_cli.setup.ranks import Ranks, Talk, lost_as_error, part_together
 
 
 @pytest.fixture

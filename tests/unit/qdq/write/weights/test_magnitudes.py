@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ptq_cli.cli.shown.export_lines import outlier_line
 from ptq_cli.core.arithmetic import QuantParameters, scale_from_amax
 from ptq_cli.core.errors import AxisError
 from ptq_cli.core.formats import INT8_NARROW, PerAxis, PerTensor
 from ptq_cli.qdq.write import outliers as magnitudes
 from ptq_cli.qdq.write.outliers import LargeChannel, Outlier, find_outlier, magnitudes_of
+from ptq_cli.shown.export_lines import outlier_line
 from tests.each_case import each_case
 
 SHAPES = [(), (5,), (7, 3), (8, 4, 3, 3), (2, 6, 5), (0, 3), (3, 0)]

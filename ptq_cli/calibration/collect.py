@@ -1,0 +1,256 @@
+"""Feed collectors from a running model: several pieces of the data are run and counted at once."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self, Unpack
+
+import numpy as np
+
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibration.count_batches import (
+    Counting,
+    Piece,
+    count_batches,
+    non_finite_error,
+)
+from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.collectors.max_collector import Collector, SharedMemory, together
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.core.errors import NonFiniteActivationError
+from ptq_cli.core.known_names import require_known
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.runtime.machine import Device
+from ptq_cli.runtime.tapping.tapped import Arrays, Forward, ForwardPass, Run, Tensor
+
+STAGE = "calibrate"
+
+
+# What counts: numba on the host's arrays, PyTorch on the tensors of a device.
+#
+# Both make collectors of the same kinds, whose statistics have the same bytes for the same values. Whoever
+# feeds them does not know which of the two they are.
+
+
+MakeCollector = Callable[..., Collector]
+"""What ``collector_registry.make_collector`` is."""
+
+
+def counting_on(device: Device) -> MakeCollector:
+    """Return what makes the collectors of tensors that are on a device."""
+    return make_collector if device.is_host else make_torch_collector
+
+
+def make_torch_collector(
+    method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
+) -> Collector:
+    """Return a new collector for tensors on a device.
+
+    Channels, and values that need not be finite, are counted on the host.
+    """
+    from ptq_cli.collectors.torch_collectors import TORCH_COLLECTORS
+
+    require_known("method", method, TORCH_COLLECTORS)
+    if axis is None and not allow_nonfinite:
+        return TORCH_COLLECTORS[method]()
+    return _OnHost(make_collector(method, name=name, axis=axis, allow_nonfinite=allow_nonfinite))
+
+
+class _OnHost:
+    """Counts on the host what is on a device."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self.statistics = collector.statistics
+
+    def update(self, tensor: Tensor) -> bool:
+        from ptq_cli.runtime.tapping.on_device import as_array
+
+        return self._collector.update(tensor if isinstance(tensor, np.ndarray) else as_array(tensor))
+
+
+# The collectors of a calibration, which several threads feed at once.
+
+
+GROUPS = 16
+"""Of fewer groups threads would wait for one another; more take more calls."""
+
+
+class Feeding:
+    """One collector for each tensor; no two threads feed the same one at the same time.
+
+    One for each thread would need no locks, but as many times the memory: 50 kB for each tensor's histogram.
+    Collectors are in groups, which have one lock each and are fed by one call where that is possible.
+    """
+
+    def __init__(self, collectors: Mapping[str, Collector]) -> None:
+        self._collectors = collectors
+        simple = [name for name, collector in collectors.items() if together({name: collector})]
+        # Neighbors in the graph, of about one size, come into different groups, so that those are alike.
+        parts = [simple[first::GROUPS] for first in range(min(GROUPS, len(simple)))]
+        parts += [[name] for name in collectors if name not in set(simple)]
+        self._groups = [_Group({name: collectors[name] for name in part}) for part in parts]
+
+    def count(
+        self,
+        arrays: Mapping[str, Tensor],
+        shared: SharedMemory | None,
+        pool: ThreadPoolExecutor,
+        helpers: int,
+    ) -> str | None:
+        """Let each collector have its array; return the first, in graph order, that is not all finite.
+
+        ``shared`` is memory that some arrays share, as their collectors want them; so many ``helpers`` of the
+        pool may help.
+        """
+        left = deque(self._groups)
+        bad: set[str] = set()
+
+        def work() -> None:
+            # First what no other thread is busy with; then the rest, in turn.
+            for wait in (False, True):
+                for _ in range(len(left)):
+                    try:
+                        group = left.popleft()
+                    except IndexError:  # Another thread that works here took it.
+                        return
+                    if not group.lock.acquire(blocking=wait):
+                        left.append(group)
+                        continue
+                    try:
+                        bad.update(group.feed(arrays, shared))
+                    finally:
+                        group.lock.release()
+
+        workers = [pool.submit(work) for _ in range(min(helpers, len(arrays) - 1))]
+        work()
+        for worker in workers:
+            worker.result()
+        return next((name for name in self._collectors if name in bad), None)
+
+    def statistics(self) -> dict[str, TensorStatistics]:
+        """Return what was counted so far; nothing may be counted meanwhile."""
+        return {name: collector.statistics() for name, collector in self._collectors.items()}
+
+
+class _Group:
+    """Collectors that one thread at a time feeds."""
+
+    def __init__(self, collectors: Mapping[str, Collector]) -> None:
+        self.lock = threading.Lock()
+        self._collectors = collectors
+        self._together = together(collectors)
+
+    def feed(self, arrays: Mapping[str, Tensor], shared: SharedMemory | None) -> list[str]:
+        """Let each collector have its array, if there is one; return the names of those not all finite."""
+        names = [name for name in self._collectors if name in arrays]
+        bad: list[str] = []
+        if shared is not None and self._together is not None:
+            spans = {name: shared.spans[name] for name in names if name in shared.spans}
+            bad = self._together.update(SharedMemory(shared.words, spans))
+            names = [name for name in names if name not in spans]
+        return bad + [name for name in names if not self._collectors[name].update(arrays[name])]
+
+
+# Batches are run, and what the model gives is counted.
+
+
+def collect(
+    run: Run | Forward,
+    batches: Iterable[Batch],
+    *,
+    inputs: Sequence[str],
+    taps: Sequence[str],
+    method: str,
+    threads: int,
+    total: int | None = None,
+    prefetch: int = 0,
+    progress: ProgressCallback = silent,
+    make_tapped: MakeCollector = make_collector,
+    axes: Mapping[str, int] | None = None,
+    allow_nonfinite: bool = False,
+    nested: Collection[str] = (),
+    **counting: Unpack[Counting[TensorStatistics]],
+) -> tuple[dict[str, TensorStatistics], int, int]:
+    """Run every batch and keep the statistics of the model's inputs and tapped tensors.
+
+    ``run`` returns the tensors of ``taps`` in their order, or is how batches are run; ``inputs`` are read
+    from the batch. No number of ``threads`` changes the result. ``make_tapped`` makes the collectors of the
+    tapped tensors, which may be on a device; ``axes`` are of tensors whose channels are counted besides, and
+    ``nested`` tensors come on one axis, of all samples and steps. The rest is for ``count_batches``.
+    """
+    forward = run if isinstance(run, Forward) else Forward((ForwardPass(taps=tuple(taps), run=run),))
+    axes = axes or {}
+    makers = dict.fromkeys(inputs, make_collector) | dict.fromkeys(taps, make_tapped)
+    feeding = Feeding(
+        {
+            name: make(method, name=name, axis=axes.get(name), allow_nonfinite=allow_nonfinite)
+            for name, make in makers.items()
+        }
+    )
+    with _Work(forward, inputs, axes, feeding, threads, nested) as work:
+        return count_batches(
+            work.run_and_count,
+            feeding.statistics,
+            forward,
+            batches,
+            stage=STAGE,
+            total=total,
+            prefetch=prefetch,
+            progress=progress,
+            **counting,
+        )
+
+
+class _Work:
+    """Runs a piece and counts what it ran, in any of several threads."""
+
+    def __init__(
+        self,
+        forward: Forward,
+        inputs: Sequence[str],
+        in_order: Collection[str],
+        feeding: Feeding,
+        threads: int,
+        nested: Collection[str],
+    ) -> None:
+        self._inputs, self._nested = inputs, nested
+        self._in_order = in_order
+        self._feeding = feeding
+        self._helpers = max(0, threads - forward.at_once)
+        self._pool = ThreadPoolExecutor(max(1, self._helpers), "count")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def run_and_count(self, piece: Piece) -> NonFiniteActivationError | None:
+        """Return what is wrong with the piece's tensors, if anything is."""
+        turn = piece.turn
+        arrays = turn.run(piece.batch.inputs)
+        measured = dict(zip(turn.taps, arrays, strict=True))
+        # A tensor may be in blocks of channels, which changes nothing where channels do not matter.
+        for name in self._in_order:
+            if name in measured:
+                measured[name] = turn.in_model_order(name, measured[name])
+        if piece.first:
+            measured |= {name: piece.batch.inputs[name] for name in self._inputs}
+        bad = self._feeding.count(measured, _shared(turn.taps, arrays), self._pool, self._helpers)
+        error = None
+        if bad is not None:
+            given = measured[bad]
+            array = given if bad in self._in_order else turn.in_model_order(bad, given)
+            error = non_finite_error(bad, array, piece, is_nested=bad in self._nested)
+        measured.clear()
+        turn.recycle(arrays)
+        return error
+
+
+def _shared(taps: Sequence[str], arrays: Sequence[Tensor]) -> SharedMemory | None:
+    if not isinstance(arrays, Arrays):
+        return None
+    spans = zip(taps, arrays.spans, strict=True)
+    return SharedMemory(arrays.words, {name: span for name, span in spans if span is not None})

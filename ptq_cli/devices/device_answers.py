@@ -1,0 +1,209 @@
+"""What devices gave for a folder of cases, compared with what has to come out."""
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from ptq_cli.core.errors import AnswerError, OtherCasesError, first_line
+from ptq_cli.core.read_files import read_file
+from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.devices.manifest import OUTPUT, REFERENCE, TOLERANCE, read_tensors
+from ptq_cli.evaluation.document.device_document import (
+    MODEL,
+    Case,
+    CaseGate,
+    DeviceAnswer,
+    DeviceKernel,
+    DeviceOutput,
+    Manifest,
+)
+from ptq_cli.evaluation.metrics.class_accuracy import Top1Agreement
+from ptq_cli.evaluation.metrics.value_errors import Sqnr
+
+FORMAT, VERSION = "ptq.answer", "1"
+RUN_AGAIN = "run the cases on the device again, and copy the whole file"
+QUARTERS = 4
+"""The tolerance of a float is a quarter of the step from its sum to the next one."""
+
+Runs = Sequence[Mapping[str, Mapping[str, Array]]]
+
+
+def answer_gates(
+    devices: Iterable[DeviceAnswer], min_exact_kernels: float | None, minimum: Mapping[str, float]
+) -> Iterator[CaseGate]:
+    """Yield each limit on each device, with what was found; ``minimum`` is by metric, of ``GATED``."""
+    for item in devices:
+        if min_exact_kernels is not None:
+            yield CaseGate(
+                device=item.device, metric="exact_kernels", limit=min_exact_kernels, value=item.exact_share
+            )
+        for metric, limit in minimum.items():
+            found: Any = metric
+            yield CaseGate(device=item.device, metric=found, limit=limit, value=getattr(item, metric))
+
+
+def read_answer(path: Path, folder: Path, manifest: Manifest) -> DeviceAnswer:
+    """Return what a device gave for the cases of a folder."""
+    tensors, about = _unpacked(path)
+    _require_same_cases(path, about, manifest)
+    try:
+        seconds, faults = json.loads(about["seconds"]), json.loads(about["faults"])
+        times = [float(item) for item in seconds.get(MODEL, ())]
+        threads, said = int(about["threads"]), {name: str(text) for name, text in faults.items()}
+        texts = {name: about[name] for name in ("machine", "system", "runtime", "provider")}
+        device = about["name"]
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise AnswerError(f"answer '{path}' is damaged: {first_line(error)}", hint=RUN_AGAIN) from error
+    given = _by_case(path, tensors, manifest, said)
+    kernels = tuple(
+        _kernel(case, read_tensors(folder, case), given[case.name], said.get(case.name, ""))
+        for case in manifest.kernels
+    )
+    whole = manifest.cases[0]
+    fault = said.get(whole.name, "")
+    outputs = () if fault else tuple(_outputs(path, read_tensors(folder, whole), given[whole.name]))
+    return DeviceAnswer(
+        file=str(path),
+        device=device,
+        **texts,
+        threads=threads,
+        seconds=statistics.median(times) if times else None,
+        emulated=about.get("emulated") == "true",
+        kernels=kernels,
+        outputs=outputs,
+        fault=fault,
+    )
+
+
+def _unpacked(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
+    content = read_file(path, "answer")
+    try:
+        tensors = load(content)
+        length = int.from_bytes(content[:8], "little")
+        about = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    except (SafetensorError, ValueError, KeyError, RecursionError) as error:
+        raise AnswerError(
+            f"answer '{path}' is damaged or cut off: {first_line(error)}", hint=RUN_AGAIN
+        ) from error
+    if about.get("format") != FORMAT or about.get("format_version") != VERSION:
+        raise AnswerError(
+            f"'{path}' is not an answer of version {VERSION} of the runners",
+            hint="pass the file that run.py, run.mjs or index.html of the cases wrote",
+        )
+    return tensors, about
+
+
+def _require_same_cases(path: Path, about: Mapping[str, str], manifest: Manifest) -> None:
+    if about.get("model_sha256") != manifest.model_sha256:
+        raise OtherCasesError(
+            f"answer '{path}' is of another version of the model: {str(about.get('model_sha256'))[:12]}, and "
+            f"the cases hold {manifest.model_sha256[:12]}",
+            hint="copy these cases to the device, and run them again",
+        )
+    if about.get("id") != manifest.id:
+        raise OtherCasesError(
+            f"answer '{path}' is to other cases of this model",
+            hint="pass the folder that the device ran, or run this one there",
+        )
+
+
+def _by_case(
+    path: Path, tensors: Mapping[str, Array], manifest: Manifest, faults: Mapping[str, str]
+) -> dict[str, list[dict[str, Array]]]:
+    """Return the outputs of each run of each case; none may be missing that has no fault."""
+    found: dict[str, list[dict[str, Array]]] = {}
+    for case in manifest.cases:
+        found[case.name] = [{} for _ in range(case.runs)]
+    for key, array in tensors.items():
+        name, run, output = [*key.split(":", 2), "", ""][:3]
+        if name not in found or not run.isdecimal() or int(run) >= len(found[name]):
+            raise AnswerError(f"answer '{path}' has '{key[:80]}', which is not a case", hint=RUN_AGAIN)
+        found[name][int(run)][output] = array
+    missing = [name for name, runs in found.items() if name not in faults and not all(runs)]
+    if missing:
+        raise AnswerError(
+            f"answer '{path}' lacks {len(missing)} of {len(found)} cases: {', '.join(missing[:3])}",
+            hint=RUN_AGAIN,
+        )
+    return found
+
+
+def _kernel(case: Case, runs: Runs, given: Sequence[Mapping[str, Array]], fault: str) -> DeviceKernel:
+    differing = values = 0
+    steps = 0.0
+    for run, outputs in zip(runs, given, strict=True):
+        for name, expected in run.get(OUTPUT, {}).items():
+            found, tolerance = outputs.get(name), run[TOLERANCE][name].astype(np.float64)
+            values += expected.size
+            if fault or found is None or found.shape != expected.shape or found.dtype != expected.dtype:
+                fault = fault or f"it gave no {expected.dtype}{format_shape(expected.shape)}"
+                continue
+            apart = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+            differing += int(np.count_nonzero(~(apart <= tolerance)))
+            step = tolerance * QUARTERS if expected.dtype.kind == "f" else 1.0
+            # A NaN is infinitely many steps off, which Python's max would not see.
+            steps = max(steps, float(np.max(np.nan_to_num(apart / step, nan=math.inf), initial=0.0)))
+    return DeviceKernel(
+        name=case.name,
+        node=case.node,
+        op=case.op,
+        differing=values if fault else differing,
+        values=values,
+        steps=steps,
+        fault=fault,
+    )
+
+
+def _outputs(path: Path, runs: Runs, given: Sequence[Mapping[str, Array]]) -> Iterator[DeviceOutput]:
+    """Yield each float output of the whole file, over all runs."""
+    for name in sorted(runs[0].get(REFERENCE, {})):
+        here, there, reference = [], [], []
+        for run, outputs in zip(runs, given, strict=True):
+            found, expected = outputs.get(name), run[OUTPUT][name]
+            if found is None or found.shape != expected.shape:
+                shape = "nothing" if found is None else format_shape(found.shape)
+                raise AnswerError(
+                    f"answer '{path}' has {shape} for output '{name}', "
+                    f"expected {format_shape(expected.shape)}",
+                    hint=RUN_AGAIN,
+                )
+            if np.isnan(found).any() and not np.isnan(expected).any():
+                raise AnswerError(
+                    f"answer '{path}' has NaN in output '{name}', where none is expected",
+                    hint="try another provider of the runtime, or an update of it",
+                )
+            there.append(found.astype(np.float64))
+            here.append(expected.astype(np.float64))
+            reference.append(run[REFERENCE][name].astype(np.float64))
+        yield DeviceOutput(
+            output=name,
+            sqnr_db=_sqnr(reference, there),
+            expected_sqnr_db=_sqnr(reference, here),
+            top1_agreement=_agreement(reference, there),
+            expected_top1_agreement=_agreement(reference, here),
+        )
+
+
+def _sqnr(reference: Sequence[Array], found: Sequence[Array]) -> float:
+    """Return the SQNR over all runs, of values that are finite in the reference."""
+    metric = Sqnr()
+    for one, other in zip(reference, found, strict=True):
+        counted = np.isfinite(one)
+        metric.update(one[counted][None], other[counted][None])
+    return metric.compute()
+
+
+def _agreement(reference: Sequence[Array], found: Sequence[Array]) -> float | None:
+    if any(one.ndim == 0 or one.shape[-1] < 2 or not one.size for one in reference):
+        return None
+    metric = Top1Agreement()
+    for one, other in zip(reference, found, strict=True):
+        metric.update(one.reshape(-1, one.shape[-1]), other.reshape(-1, one.shape[-1]))
+    return metric.compute()

@@ -1,0 +1,1 @@
+"""Drift: whether new data are like those of the calibration, beyond chance."""

@@ -1,0 +1,211 @@
+"""The analysis: where the quantized model loses accuracy, and what to try.
+
+The dataclasses are the format, from which ``docs/analysis.schema.json`` is made.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from ptq_cli.core.documents import AtLeast, FileFormat
+from ptq_cli.core.errors import AnalysisError
+from ptq_cli.evaluation.document.gate_result import Timestamp
+from ptq_cli.evaluation.document.noise_shares import NoiseShares
+from ptq_cli.evaluation.document.report_document import ModelEntry
+from ptq_cli.evaluation.document.tensor_rows import Cause, Sensitivity, TensorAnalysis
+
+Order = Literal["sqnr", "metric"]
+"""What layers are ranked by: the SQNR of the output, or the drop of the metric."""
+
+
+@dataclass(frozen=True)
+class AnalyzedModels:
+    """The two models."""
+
+    source: Annotated[str, "The file that the user named."]
+    float_model: Annotated[ModelEntry, "The ONNX model before quantization."]
+    quantized_model: Annotated[ModelEntry, "The ONNX model after it."]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """The samples that both models were run on."""
+
+    source: Annotated[str, "The data as the user gave it."]
+    count: Annotated[Annotated[int, AtLeast(1)], "How many samples both models saw."]
+    data_digest: Annotated[str, "Digest of those samples."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSummary:
+    """The metric that the sensitivity is measured with, and its values for the two whole models."""
+
+    name: Annotated[str, "Its name, such as top1."]
+    unit: Annotated[str, "Share, decibel or number."]
+    needs_labels: Annotated[bool, "Whether it compares one model with labels, or two models with each other."]
+    higher_is_better: Annotated[bool, "False for errors."]
+    float_value: Annotated[
+        float | None, "Value of the float model; null for a metric that compares two models."
+    ]
+    quantized_value: Annotated[float, "Value of the quantized model; NaN if its output holds NaN or Inf."]
+    sqnr_db: Annotated[
+        float, "SQNR of the quantized model's output that the metric reads; NaN likewise. Decibels."
+    ]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The work that the analysis took."""
+
+    variants: Annotated[Annotated[int, AtLeast(0)], "How many models with one layer changed were evaluated."]
+    forward_passes: Annotated[
+        float,
+        "All the work, in forward passes of one whole model over the samples, with layers weighted by "
+        "their multiply-accumulates.",
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerAnalysis:
+    """One layer: what it costs, and why."""
+
+    name: Annotated[str, "The node's name."]
+    op: Annotated[str, "Its operator, such as Conv."]
+    integer: Annotated[bool, "Whether it computes in integers."]
+    reason: Annotated[
+        str, "Why it stays float, or what it is part of; empty for an integer operator of its own."
+    ]
+    multiply_accumulates: Annotated[
+        Annotated[int, AtLeast(0)] | None, "Number for one sample; null if that is not known."
+    ]
+    output: Annotated[str, "Name of the tensor that it computes; the two ratios below are about it."]
+    sqnr_accumulated_db: Annotated[
+        float | None,
+        "SQNR of its output with the whole model quantized; null if the output is not in both models. "
+        "Decibels.",
+    ]
+    sqnr_isolated_db: Annotated[
+        float | None, "SQNR of its output with only the output quantized; null if it is not quantized."
+    ]
+    sensitivity: Annotated[
+        Sensitivity | None,
+        "The effect of its quantization on the model's output; null for a layer without quantization, and "
+        "if it was not requested.",
+    ] = None
+    cause: Annotated[Cause, "Why it loses more than others, or empty."] = ""
+    finding: Annotated[str, "The cause in words, with its numbers; empty without one."] = ""
+    remedy: Annotated[str, "Options to try, which can be pasted after ptq export; empty without one."] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis:
+    """Where a quantized model loses accuracy."""
+
+    FORMAT: ClassVar[FileFormat] = FileFormat(
+        name="ptq.analysis", version=1, noun="analysis", error=AnalysisError, hint="run ptq analyze again"
+    )
+
+    created: Annotated[
+        Timestamp, "Time in UTC; the only value that differs between two runs on the same input."
+    ]
+    versions: Annotated[dict[str, str], "Versions of ptq and of the libraries that it used, by name."]
+    models: Annotated[AnalyzedModels, "The two files."]
+    target: Annotated[str, "The target whose rules placed the quantization."]
+    samples: Annotated[Samples, "The samples that it was measured on."]
+    metric: Annotated[MetricSummary | None, "The metric of the sensitivity; null without sensitivities."]
+    shares: Annotated[NoiseShares, "What the weights and the activations cost, each by itself."]
+    order: Annotated[Order, "What the layers are ranked by."]
+    cost: Annotated[Cost, "How much work it took."]
+    tensors: Annotated[tuple[TensorAnalysis, ...], "Each quantized tensor, in the order of the graph."]
+    layers: Annotated[tuple[LayerAnalysis, ...], "Each layer, in the order of the graph."]
+
+    def ranked(self) -> tuple[LayerAnalysis, ...]:
+        """Return the layers that have a sensitivity, the costliest first."""
+        ranked = {layer.sensitivity.rank: layer for layer in self.layers if layer.sensitivity is not None}
+        return tuple(ranked[rank] for rank in sorted(ranked))
+
+
+# An analysis as overlays of Model Explorer, Google's viewer of graphs: a value and a color for each node.
+#
+# Source:
+#     ``node_data_builder.py`` of the package ai-edge-model-explorer 0.1.34: ``{graph: {results: {node:
+#     {value, bgColor}}, name, gradient}}``. Its adapter for ONNX (model-explorer-onnx 0.4.2) calls graphs and
+#     nodes as the file does.
+
+
+SQNR, KERNEL, BITS, TIME = QUANTITIES = "SQNR (dB)", "kernel", "bits", "time (µs)"
+WORST, MIDDLE, BEST = "#d73027", "#fee08b", "#1a9850"
+"""From red to green by way of yellow: numbers stand beside them, so no color carries a meaning alone."""
+Gradient = tuple[tuple[float, str], ...]
+RISING = ((0.0, WORST), (0.5, MIDDLE), (1.0, BEST))
+FALLING = ((0.0, BEST), (0.5, MIDDLE), (1.0, WORST))
+FLOAT_BITS = 32
+COLORS = {"integer": "#91cf60", "float": "#fc8d59"}
+
+
+def overlay_path(file: Path, quantity: str) -> Path:
+    """Return where the overlay of a quantity is written: the file itself has the SQNR.
+
+    Example:
+        >>> [overlay_path(Path("sqnr.json"), quantity).name for quantity in (SQNR, TIME)]
+        ['sqnr.json', 'sqnr.time.json']
+    """
+    if quantity == SQNR:
+        return file
+    return file.with_name(f"{file.stem}.{quantity.split(maxsplit=1)[0]}{file.suffix}")
+
+
+def overlays(
+    analysis: Analysis, graph: str, kernels: Mapping[str, str], times: Mapping[str, float] | None
+) -> dict[str, str]:
+    """Return the overlays of a quantized model by quantity, each as JSON with a newline at the end.
+
+    ``kernels`` is ``"integer"`` or ``"float"`` by node, ``times`` microseconds, None where they cannot be
+    measured.
+
+    Edge case:
+        A layer that lost nothing has an infinite SQNR, which JSON has no number for: it has no value.
+    """
+    sqnr = {
+        layer.name: {"value": round(layer.sqnr_accumulated_db, 2)}
+        for layer in analysis.layers
+        if layer.sqnr_accumulated_db is not None and math.isfinite(layer.sqnr_accumulated_db)
+    }
+    found: dict[str, tuple[Mapping[str, Any], Gradient]] = {
+        SQNR: (sqnr, RISING),
+        KERNEL: ({name: {"value": kind, "bgColor": COLORS[kind]} for name, kind in kernels.items()}, ()),
+        BITS: ({name: {"value": bits} for name, bits in bits_of(analysis).items()}, FALLING),
+    }
+    if times is not None:
+        found[TIME] = ({name: {"value": round(time, 2)} for name, time in times.items()}, FALLING)
+    return {name: _overlay(graph, name, *overlay) for name, overlay in found.items()}
+
+
+def bits_of(analysis: Analysis) -> dict[str, int]:
+    """Return the bits of each layer's weight; without one, of the widest tensor that it reads as integers."""
+    weights: dict[str, int] = {}
+    read: dict[str, int] = {}
+    for tensor in analysis.tensors:
+        found = {"weight": weights, "activation": read}.get(tensor.kind, {})
+        for name in tensor.layers:
+            found[name] = max(found.get(name, 0), _bits(tensor.dtype))
+    return {
+        layer.name: weights.get(layer.name) or (read.get(layer.name) if layer.integer else None) or FLOAT_BITS
+        for layer in analysis.layers
+    }
+
+
+def _bits(dtype: str) -> int:
+    found = re.search(r"[0-9]+", dtype)  # uint8, int4, float8e4m3fn
+    return int(found[0]) if found else FLOAT_BITS
+
+
+def _overlay(graph: str, name: str, results: Mapping[str, Any], gradient: Gradient) -> str:
+    data: dict[str, Any] = {"results": results, "name": name}
+    if gradient:
+        data["gradient"] = [{"stop": stop, "bgColor": color} for stop, color in gradient]
+    return json.dumps({graph: data}, indent=2) + "\n"

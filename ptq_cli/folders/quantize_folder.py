@@ -1,0 +1,358 @@
+"""``quantize`` for a folder: each ONNX file is quantized, and what they share is stored once."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar
+
+from ptq_cli.core.documents import FileFormat, to_json
+from ptq_cli.core.errors import (
+    MissingStageError,
+    ModelFolderError,
+    NothingToQuantizeError,
+    OutputFileError,
+    UsageError,
+)
+from ptq_cli.core.files import Content, PartialFolder, write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.folders.data_of_files import data_by_file, require_suffix, suffix_of
+from ptq_cli.folders.model_folder import (
+    TOKENIZER,
+    FileRequest,
+    ModelFolder,
+    carried_files,
+    file_requests,
+    lay_out,
+    named_errors,
+    open_folder,
+    own_settings,
+)
+from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
+from ptq_cli.pipeline.run_evaluate import run_evaluate
+from ptq_cli.pipeline.run_quantize import (
+    MadeQuantization,
+    QuantizationResult,
+    discard_checkpoints,
+    is_evaluated,
+    make_quantization,
+)
+from ptq_cli.setup.output_checks import input_files, require_free_outputs, require_outputs
+from ptq_cli.setup.resolve import Request, Resolved, no_data, resolve
+from ptq_cli.setup.run_directory import RunDirectory
+
+# What was made of a folder, as a value and as ``folder.json``.
+
+
+SUMMARY = "folder.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizedFolderFile:
+    """One file of a folder, quantized."""
+
+    file: Annotated[Path, "The float model's path in the folder."]
+    output: Annotated[Path, "Where the quantized model is."]
+    run: Annotated[RunDirectory, "Its run directory."]
+    float_bytes: Annotated[int, "Size of the float model, with the constants that it shares with others."]
+    bytes: Annotated[int, "Size of the quantized model, likewise."]
+    result: Annotated[
+        QuantizationResult | None,
+        "What was done; None if nothing of the model can be quantized, and it was copied.",
+    ]
+    reason: Annotated[str, "Why it was copied."] = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether no limit failed."""
+        evaluation = self.result.evaluation if self.result is not None else None
+        return evaluation is None or evaluation.report.verdict != "fail"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderResult:
+    """What ``ptq quantize`` made of a folder; ``folder.json`` holds the same."""
+
+    FORMAT: ClassVar[FileFormat] = FileFormat(
+        name="ptq.folder",
+        version=1,
+        noun="summary",
+        error=ModelFolderError,
+        hint="run ptq quantize with the folder again",
+    )
+
+    folder: Annotated[Path, "Where the float models are."]
+    output: Annotated[Path, "Where the quantized models are."]
+    run: Annotated[RunDirectory, "Where the summary is; each file has a run directory in it."]
+    suffix: Annotated[str, "Of the quantized files' names."]
+    files: Annotated[tuple[QuantizedFolderFile, ...], "The models."]
+    carried: Annotated[tuple[Path, ...], "Configurations and tokenizers that lie in the output, too."]
+    left_out: Annotated[tuple[Path, ...], "Files that were quantized already."]
+    float_bytes: Annotated[int, "Size of the float models; constants that files share count once."]
+    bytes: Annotated[int, "Size of the quantized models, likewise."]
+    shared_constants: Annotated[int, "Number of constants that several quantized models read from one file."]
+    saved_bytes: Annotated[int, "Bytes that copies of these would take."]
+
+    @property
+    def summary(self) -> Path:
+        """The summary for programs."""
+        return self.run.path / SUMMARY
+
+    @property
+    def passed(self) -> bool:
+        """Whether no limit failed for any file."""
+        return all(item.passed for item in self.files)
+
+
+EXPORT = "export"
+"""Folder of the quantized models in the run directory, if no other one is named."""
+HELD = 1 << 24
+"""Bytes of a file that wait in memory until all files of the folder are finished."""
+
+
+def run_quantize_folder(
+    request: Request,
+    run: RunDirectory,
+    output: Path | None = None,
+    *,
+    suffix: str | None = None,
+    evaluate: bool | None = None,
+    restart: bool = False,
+    thumbnails: bool = False,
+    progress: ProgressCallback = silent,
+) -> FolderResult:
+    """Quantize each ONNX file of a folder; every file but a checkpoint is written at the end, or none.
+
+    The default suffix is that of the form, such as ``q4``; files without evaluation data are not evaluated.
+    """
+    resolved = resolve(request)
+    ending = require_suffix(suffix) if suffix is not None else suffix_of(resolved.recipe)
+    target = output or run.path / EXPORT
+    folder = open_folder(Path(resolved.recipe.model.path or ""), (run.path, target), ending)
+    asked = file_requests(folder, request, resolved, run, target, ending)
+    wanted = is_evaluated(resolved.recipe.gate, request.settings, evaluate, thumbnails=thumbnails)
+    if wanted and not any(item.has_evaluation for item in asked):
+        raise no_data("evaluation", "--eval-data")
+    require_places(folder, resolved, asked, target)
+    making = _Making(folder, run)
+    decided = DecidedWeights() if len(asked) > 1 else None
+    try:
+        for number, item in enumerate(asked, 1):
+            progress(Progress(f"file {number} of {len(asked)}: {item.file.as_posix()}", 0, None))
+            make = partial(
+                make_quantization,
+                item.request,
+                item.resolved,
+                item.run,
+                item.output,
+                evaluate=wanted and item.has_evaluation,
+                restart=restart,
+                thumbnails=thumbnails,
+                progress=progress,
+                decided=decided,
+            )
+            with named_errors(item.file):
+                making.add(item, make)
+        result = making.finish(target, ending)
+    finally:
+        making.discard()
+    for item in asked:
+        discard_checkpoints(item.run)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Made:
+    """A file that is quantized and not written yet.
+
+    Attributes:
+        model: the quantized model, or the float model if nothing of it can be quantized.
+    """
+
+    asked: FileRequest
+    model: StoredModel
+    result: QuantizationResult | None = None
+    reason: str = ""
+
+
+class _Making:
+    """A folder on its way to be quantized: what is finished waits until all of it is."""
+
+    def __init__(self, folder: ModelFolder, run: RunDirectory) -> None:
+        self._folder, self._run = folder, run
+        self._made: list[_Made] = []
+        self._files: dict[Path, Content] = {}
+        self._waiting: PartialFolder | None = None
+        self._keepers: list[PartialFolder | None] = []
+        self._refused: NothingToQuantizeError | None = None
+
+    def add(self, item: FileRequest, make: Callable[[], MadeQuantization]) -> None:
+        """Quantize a file; a model of which nothing can be quantized stays float, so that none is missing."""
+        try:
+            made = make()
+        except NothingToQuantizeError as error:
+            self._refused = error
+            model = read_model(self._folder.path / item.file)
+            self._made.append(_Made(asked=item, model=model, reason=error.message))
+            return
+        own = made.model.files(item.output)
+        for path, content in made.files.items():
+            if path not in own:
+                self._files[path] = self._held(content)
+        self._keepers.append(made.float_model.keeper)
+        self._made.append(_Made(asked=item, model=made.model, result=made.result))
+
+    def finish(self, output: Path, suffix: str) -> FolderResult:
+        """Write all files together."""
+        if self._refused is not None and all(item.result is None for item in self._made):
+            raise self._refused
+        folder = self._folder
+        models = {item.asked.file: item.model for item in self._made}
+        outputs = {item.asked.file: item.asked.output for item in self._made}
+        layout = lay_out(folder, models, outputs, suffix)
+        carried = carried_files(folder, output)
+        result = FolderResult(
+            folder=folder.path,
+            output=output,
+            run=self._run,
+            suffix=suffix,
+            files=tuple(
+                QuantizedFolderFile(
+                    file=item.asked.file,
+                    output=item.asked.output,
+                    run=item.asked.run,
+                    float_bytes=folder.bytes([item.asked.file]),
+                    bytes=layout.models[item.asked.file].size,
+                    result=item.result,
+                    reason=item.reason,
+                )
+                for item in self._made
+            ),
+            carried=tuple(carried),
+            left_out=folder.left_out,
+            float_bytes=folder.bytes(folder.files),
+            bytes=layout.bytes,
+            shared_constants=layout.shared,
+            saved_bytes=layout.saved,
+        )
+        copies = {output / file: (folder.path / file).read_bytes() for file in carried}
+        summary = {result.summary: to_json(result).encode()}
+        write_together({**self._files, **layout.files, **copies, **summary})
+        return result
+
+    def discard(self) -> None:
+        """Remove what waits on disk and was not written."""
+        if self._waiting is not None:
+            self._waiting.remove()
+        for item in self._made:
+            item.model.discard()
+
+    def _held(self, content: Content) -> Content:
+        """Return the content of a file, a large one on disk."""
+        if isinstance(content, Path) or len(content) < HELD:
+            return content
+        if self._waiting is None:
+            self._waiting = PartialFolder(self._run.path, SUMMARY)
+        path = self._waiting.path / str(len(self._files))
+        path.write_bytes(content)
+        return path
+
+
+def require_places(
+    folder: ModelFolder, resolved: Resolved, asked: Sequence[FileRequest], output: Path
+) -> None:
+    """Check that all outputs can be written, and that none is an input."""
+    if output.exists() and not output.is_dir():
+        raise OutputFileError(
+            f"cannot write into '{output}': it is a file, and the model is a folder",
+            hint="name a folder with --output",
+        )
+    inputs = {name: path for name, path in input_files(resolved.recipe).items() if not path.is_dir()}
+    inputs |= folder.inputs()
+    for item in asked:
+        require_outputs(item.run, inputs, item.output)
+    require_free_outputs([output / file for file in carried_files(folder, output)], inputs)
+
+
+# ``evaluate`` for a folder that was quantized: each file is compared with its float model.
+
+
+EVALUATION = "eval_data"
+
+
+def run_evaluate_folder(
+    request: Request,
+    run: RunDirectory,
+    folder: Path,
+    progress: ProgressCallback = silent,
+    *,
+    restart: bool = False,
+    thumbnails: bool = False,
+) -> dict[Path, EvaluationResult]:
+    """Evaluate the quantized models of a folder, and write a report of each into its run directory.
+
+    Evaluation data may be a folder with a file of each model's name; those without are left out of the
+    result.
+    """
+    summary = run.path / SUMMARY
+    if not summary.is_file():
+        raise MissingStageError(
+            f"'{folder}' is a folder, and '{run.path}' has no results of ptq quantize FOLDER",
+            hint="name a quantized model; a run directory is named with --run",
+        )
+    files = dict(_quantized(summary))
+    named = request.settings.get(EVALUATION)
+    data = data_by_file(named, files)
+    if named is not None:
+        files = {file: name for file, name in files.items() if data[file] is not None}
+    if not files:
+        raise no_data("evaluation", "--eval-data")
+    resolved = resolve(request)
+    tokenizer = next((item for item in (folder / TOKENIZER,) if item.is_file()), None)
+    found = {}
+    for number, (file, name) in enumerate(files.items(), 1):
+        progress(Progress(f"file {number} of {len(files)}: {name.as_posix()}", 0, None))
+        settings = own_settings(request, resolved, {EVALUATION: data[file]}, tokenizer)
+        with named_errors(name):
+            found[name] = run_evaluate(
+                replace(request, settings=settings),
+                RunDirectory(run.path / file.with_suffix("")),
+                folder / name,
+                progress,
+                restart=restart,
+                thumbnails=thumbnails,
+            )
+    return found
+
+
+def require_sole(models: Sequence[Path], shard: str | None) -> None:
+    """Refuse other models beside a folder, and shards of it."""
+    if len(models) > 1 or shard is not None:
+        what = "with --shard" if shard is not None else "together with other models"
+        raise UsageError(
+            f"a folder is not evaluated {what}", hint="name the files in it, each with its --run RUN/NAME"
+        )
+
+
+def _quantized(summary: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield each file that was quantized with its quantized model, both from their folders."""
+    hint = FolderResult.FORMAT.hint
+    try:
+        content = json.loads(summary.read_text(encoding="utf-8"))
+        header, suffix = {key: content[key] for key in FolderResult.FORMAT.header}, str(content["suffix"])
+        files = [str(item["file"]) for item in content["files"] if item["result"] is not None]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ModelFolderError(
+            f"'{summary}' is damaged: it is not a summary of a folder", hint=hint
+        ) from error
+    if header != FolderResult.FORMAT.header:
+        version = header["format_version"]
+        raise ModelFolderError(f"'{summary}' has format version {version}, expected 1", hint=hint)
+    for name in files:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise ModelFolderError(f"'{summary}' names a file outside the folder: '{name}'", hint=hint)
+        file = Path(name)
+        yield file, file.with_name(f"{file.stem}_{suffix}{file.suffix}")

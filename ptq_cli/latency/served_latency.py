@@ -1,0 +1,245 @@
+"""How fast quantized models are where they are served, beside the float model and the user's own file."""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.core.errors import PtqError, UntrustedCodeError
+from ptq_cli.core.progress import Progress, ProgressCallback
+from ptq_cli.core.tensors import Array
+from ptq_cli.evaluation.document.gate_result import (
+    SWITCHED_OFF,
+    Latency,
+    LatencyCause,
+    OwnFileLatency,
+    Times,
+    current_time,
+)
+from ptq_cli.evaluation.document.report_document import LayerEntry
+from ptq_cli.evaluation.interval import Interval
+from ptq_cli.evaluation.latency import LatencyTurns, take_latency_turns
+from ptq_cli.latency.operator_times import node_times
+from ptq_cli.latency.slower_operators import slower_operators
+from ptq_cli.models.batch_axes import fix_inputs
+from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model, release, serialize
+from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
+from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
+from ptq_cli.plan.target.rules import QNN, Target
+from ptq_cli.recipe.sections import ModelSettings
+from ptq_cli.report.text.result_warnings import BY_LATENCY
+from ptq_cli.report.text.tables import slower_warning
+from ptq_cli.runtime.engine import Engine
+from ptq_cli.runtime.engine_registry import measuring_engine
+from ptq_cli.setup.resolve import Resolved
+from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
+from ptq_cli.setup.served_inputs import inputs_of_recipe, served_batch
+
+PROFILED_SECONDS = 1.0
+"""For which each of the two models is profiled, if the quantized one is slower."""
+SAME_MODEL = "no layer is quantized, so it is the same model as the float one"
+LAST_HINT = "ptq bench measures for longer; if the model stays slower, serve the float model"
+"""Where nothing else could be exported."""
+HINT_OF_WEIGHTS = (
+    "integer weights alone speed up single tokens, not long inputs: measure a token with ptq bench "
+    "--input-shape NAME=1,1"
+)
+
+
+@dataclass(frozen=True)
+class QuantizedFile:
+    """A quantized model, and where its layers run."""
+
+    model: StoredModel
+    target: Target
+    layers: Sequence[LayerEntry]
+
+
+@dataclass(frozen=True)
+class _OwnFile:
+    """The file that the user named, if it is an ONNX file that can be timed; otherwise why it cannot."""
+
+    name: str = ""
+    model: Path | StoredModel | None = None
+    fault: str = ""
+
+
+def require_served_batch(resolved: Resolved, graph: ir.Model) -> None:
+    """Refuse a batch that the model does not take before any work begins."""
+    if resolved.recipe.evaluation.latency:
+        served_batch(input_specs(graph), resolved.recipe.export.serve_batch)
+
+
+def served_latency(
+    resolved: Resolved,
+    float_model: StoredModel,
+    quantized: Sequence[QuantizedFile],
+    run: RunDirectory,
+    progress: ProgressCallback,
+) -> tuple[Times, ...]:
+    """Return how fast each quantized model is, with the causes and a warning where it is slower.
+
+    What cannot be measured is an error only if a limit depends on it: the result says why. Without a limit,
+    nothing is measured of a model for a target that names no runtime, and of one above 2 GB.
+    """
+    limited = resolved.recipe.gate.max_latency_ratio is not None
+    reasons = [_unmeasured(resolved, float_model, item, limited=limited) for item in quantized]
+    timed = [item for item, reason in zip(quantized, reasons, strict=True) if not reason]
+    found: dict[int, Latency] = {}
+    try:
+        for engine in dict.fromkeys(measuring_engine(item.target) for item in timed):
+            own = [item for item in timed if measuring_engine(item.target) is engine]
+            latencies = _measured(resolved, engine, float_model, own, run, progress, limited=limited)
+            found |= dict(zip(map(id, own), latencies, strict=True))
+    except PtqError as error:
+        if limited or isinstance(error, UntrustedCodeError):
+            raise
+        reasons = [reason or error.message for reason in reasons]
+    times = current_time()
+    return tuple(
+        Times(times, None, reason) if reason else Times(times, found[id(item)])
+        for item, reason in zip(quantized, reasons, strict=True)
+    )
+
+
+def _unmeasured(resolved: Resolved, float_model: StoredModel, item: QuantizedFile, *, limited: bool) -> str:
+    """Return why nothing is measured of a model; an empty text if it is."""
+    if limited:
+        return ""
+    if not resolved.recipe.evaluation.latency:
+        return SWITCHED_OFF
+    if item.target.runtime == QNN:
+        return "the HTP simulator does not run at the speed of a device"
+    if not item.target.runtime:
+        return f"no installed runtime runs models for target {item.target.name}"
+    if holds_same_graph(float_model, item.model):
+        return SAME_MODEL
+    return "the model is above 2 GB; ptq bench measures it" if float_model.is_apart else ""
+
+
+def _measured(
+    resolved: Resolved,
+    engine: Engine,
+    float_model: StoredModel,
+    quantized: Sequence[QuantizedFile],
+    run: RunDirectory,
+    progress: ProgressCallback,
+    *,
+    limited: bool,
+) -> list[Latency]:
+    progress(Progress("measuring the latency", 0, None))
+    recipe, threads = resolved.recipe, resolved.machine.threads
+    graph = float_model.load()
+    specs = input_specs(graph)
+    batch = served_batch(specs, recipe.export.serve_batch)
+    inputs = inputs_of_recipe(resolved, graph, specs, batch).batches
+    release(graph)
+    own = _own_file(recipe.model, float_model, inputs[0], threads, engine)
+    models = [float_model, *(item.model for item in quantized), *([own.model] if own.model else [])]
+    turns = take_latency_turns(models, inputs, threads=threads, limited=limited, engine=engine)
+    hint = _hint(resolved, run, batch, threads) if engine.has_profiler else LAST_HINT
+    found = []
+    for index, item in enumerate(quantized, 1):
+        is_same = holds_same_graph(float_model, item.model)
+        latency = _latency(turns, index, own, batch, threads, is_same=is_same)
+        if latency.verdict == "slower" and engine.has_profiler:
+            progress(Progress("measuring what is slower", 0, None))
+            latency = replace(latency, causes=_causes(float_model, item, latency, inputs))
+        warning = slower_warning(latency, _hint_of(item.layers, resolved, hint))
+        found.append(replace(latency, warnings=(warning,) if warning is not None else ()))
+    return found
+
+
+def _own_file(
+    settings: ModelSettings,
+    float_model: StoredModel,
+    inputs: Mapping[str, Array],
+    threads: int,
+    engine: Engine,
+) -> _OwnFile:
+    """Return the user's own file, with the inputs fixed that the recipe fixes; nothing if it is not ONNX."""
+    path = Path(settings.path or "")
+    if not path.is_file():  # An evaluation needs the prepared model alone.
+        return _OwnFile()
+    try:
+        if detect_kind(path) is not ModelKind.ONNX or holds_same_graph(read_model(path), float_model):
+            return _OwnFile()
+        model: Path | StoredModel = path
+        if settings.inputs:
+            graph = load_onnx(path)
+            model = serialize(graph) if fix_inputs(graph, settings.inputs, path.name) else path
+        engine.open(model, threads=threads).run(inputs)
+    except PtqError as error:
+        return _OwnFile(path.name, fault=error.message)
+    return _OwnFile(path.name, model)
+
+
+def _latency(
+    turns: LatencyTurns, model: int, own: _OwnFile, batch: int, threads: int, *, is_same: bool
+) -> Latency:
+    beside_float = turns.ratio(model, 0)
+    value, interval = beside_float.value, beside_float.interval
+    if is_same:  # Two sessions of one model differ, and no limit should fail for it.
+        value, interval = 1.0, Interval(1.0, 1.0, "student")
+    beside_own = None
+    if own.model is not None:
+        ratio = turns.ratio(model, -1)
+        beside_own = OwnFileLatency(own.name, turns.median_ms(-1), ratio.value, ratio.interval)
+    return Latency(
+        float_ms=turns.median_ms(0),
+        quantized_ms=turns.median_ms(model),
+        batch_size=batch,
+        threads=threads,
+        rounds=turns.turns,
+        ratio=value,
+        ratio_interval=interval,
+        own=beside_own,
+        own_fault=own.fault,
+    )
+
+
+def _causes(
+    float_model: StoredModel,
+    quantized: QuantizedFile,
+    latency: Latency,
+    inputs: Sequence[Mapping[str, Array]],
+) -> tuple[LatencyCause, ...]:
+    """Return where the quantized model loses time, by a profile of both."""
+    graphs = float_model.load(), quantized.model.load()
+    times = []
+    for graph, whole in zip(graphs, (latency.float_ms, latency.quantized_ms), strict=True):
+        nodes = node_times(graph, inputs, threads=latency.threads, seconds=PROFILED_SECONDS)
+        # A profiled run takes longer, and the parts should add up to what was measured.
+        scale = whole / max(sum(node.microseconds for node in nodes), 1e-9)
+        times.append({node.name: node.microseconds * scale for node in nodes})
+    integer = frozenset(layer.name for layer in quantized.layers if layer.integer)
+    found = slower_operators(*graphs, integer, *times)
+    return tuple(
+        LatencyCause(item.what, item.floating, item.quantized, item.quantized / latency.quantized_ms)
+        for item in found
+    )
+
+
+def _hint(resolved: Resolved, run: RunDirectory, batch: int, threads: int) -> str:
+    words = ["ptq", "export", "--prefer", "latency", "--threads", str(threads)]
+    if resolved.recipe.export.serve_batch != 1:
+        words += ["--set", f"export.serve_batch={batch}"]
+    if run.path != DEFAULT_RUN:
+        words += ["--run", os.path.relpath(run.path)]
+    return f"{shlex.join(words)} keeps layers in float where that is faster"
+
+
+def _hint_of(layers: Sequence[LayerEntry], resolved: Resolved, otherwise: str) -> str:
+    """Return what to do about a slow model with these layers."""
+    if any(layer.reason.startswith(BY_LATENCY) for layer in layers):
+        if resolved.recipe.export.profile is not None:
+            return "ptq export --prefer latency measures this machine if 'export.profile' is not set"
+        return LAST_HINT
+    in_float = any(layer.reason.startswith(ACTIVATIONS_IN_FLOAT) for layer in layers)
+    if in_float and not any(layer.integer for layer in layers):
+        return HINT_OF_WEIGHTS
+    return otherwise

@@ -1,0 +1,234 @@
+"""How the weight of a layer meets its inputs: as a matrix of output channels times what one of them reads."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ptq_cli.core.tensors import Array
+from ptq_cli.plan.sites import WeightSite
+from ptq_cli.recover.second_moments import Float64s, Int64s
+
+OUTSIDE = -1
+"""Stands for a position in the padding."""
+LOOKED_UP = "rows of a table are looked up, not added up, so the nearest integers are the best"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """What of its input an output position of a convolution reads.
+
+    Attributes:
+        kernel, strides, dilations: along each spatial axis.
+        begins: padding at the beginning of each; None where ``auto_pad`` decides.
+        upper: an odd padding of ``auto_pad`` has the larger part at the end.
+        transposed: of a ConvTranspose, whose strides are those of the output.
+        ends: padding at the end of each; None where ``auto_pad`` decides.
+        added: of a ConvTranspose, its ``output_padding``.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...] | None
+    upper: bool
+    transposed: bool = False
+    ends: tuple[int, ...] | None = None
+    added: tuple[int, ...] = ()
+
+    def given(self, taken: Sequence[int]) -> tuple[int, ...]:
+        """Return the spatial shape of the output for that of the input.
+
+        Example:
+            >>> line = Window(kernel=(3,), strides=(2,), dilations=(1,), begins=(1,), ends=(0,), upper=True)
+            >>> line.given([7])
+            (3,)
+        """
+        return tuple(self._given(axis, size) for axis, size in enumerate(taken))
+
+    def _given(self, axis: int, taken: int) -> int:
+        stride, reach = self.strides[axis], (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        if self.begins is None or self.ends is None:
+            # auto_pad SAME pads until this holds (Conv and ConvTranspose, opset 1 and later).
+            return taken * stride if self.transposed else -(-taken // stride)
+        padding = self.begins[axis] + self.ends[axis]
+        if self.transposed:
+            return (taken - 1) * stride + reach - padding + (self.added[axis] if self.added else 0)
+        return (taken + padding - reach) // stride + 1
+
+    def positions(self, taken: Sequence[int], given: Sequence[int]) -> Int64s:
+        """Return which input positions each output position reads, as indices into the flat spatial axes.
+
+        ``taken`` and ``given`` are the spatial shapes of the input and of the output.
+
+        Shapes:
+            the result (output positions, kernel size), in the order of the axes.
+
+        Example:
+            >>> line = Window(kernel=(3,), strides=(2,), dilations=(1,), begins=(1,), upper=True)
+            >>> line.positions([4], [2]).tolist()
+            [[-1, 0, 1], [1, 2, 3]]
+        """
+        flat = np.zeros((1, 1), np.int64)
+        inside = np.ones((1, 1), bool)
+        for axis, size in enumerate(taken):
+            found, fits = self._along(axis, size, given[axis])
+            shape = (len(flat) * given[axis], flat.shape[1] * self.kernel[axis])
+            flat = (flat[:, None, :, None] * size + found[None, :, None, :]).reshape(shape)
+            inside = (inside[:, None, :, None] & fits[None, :, None, :]).reshape(shape)
+        return np.where(inside, flat, OUTSIDE)
+
+    def _along(self, axis: int, taken: int, given: int) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Return which index along an axis each output index reads at each index of the kernel, and whether.
+
+        Shapes:
+            both (given, kernel).
+        """
+        begin, stride = self._begin(axis, taken, given), self.strides[axis]
+        outputs, kernel = np.arange(given)[:, None], np.arange(self.kernel[axis]) * self.dilations[axis]
+        if self.transposed:
+            # A ConvTranspose reads an input only where the stride meets its grid.
+            found, rest = np.divmod(outputs + begin - kernel, stride)
+            return found, (rest == 0) & (found >= 0) & (found < taken)
+        found = outputs * stride + kernel - begin
+        return found, (found >= 0) & (found < taken)
+
+    def _begin(self, axis: int, taken: int, given: int) -> int:
+        if self.begins is not None:
+            return self.begins[axis]
+        reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        short, long = (taken, given) if self.transposed else (given, taken)
+        total = max((short - 1) * self.strides[axis] + reach - long, 0)
+        # SAME_UPPER puts the odd element at the end, SAME_LOWER at the beginning.
+        return total // 2 if self.upper else total - total // 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerGeometry:
+    """The matrix form of a layer.
+
+    Attributes:
+        groups: how many parts of the channels are apart from each other; 1 for all but some convolutions.
+        window: of a convolution; None for a product of matrices.
+        transposed: the weight has its output channels along axis 1.
+        blocks: how many blocks of inputs have scales of their own.
+        block: the block of each input.
+
+    Shapes:
+        block: (K,).
+    """
+
+    groups: int
+    window: Window | None
+    transposed: bool
+    blocks: int
+    block: Int64s
+
+    def rows(self, weight: Array) -> Float64s:
+        """Return a weight, or its integers, with a row for each output channel.
+
+        Shapes:
+            weight: as the layer has it; the result (M, K).
+        """
+        if not self.transposed:
+            matrix = weight.reshape(len(weight), -1)
+        else:  # (groups, inputs of one, outputs of one, …) becomes (groups, outputs, inputs, …)
+            apart = weight.reshape(self.groups, len(weight) // self.groups, *weight.shape[1:])
+            matrix = np.swapaxes(apart, 1, 2).reshape(self.groups * weight.shape[1], -1)
+        return np.ascontiguousarray(matrix, np.float64)
+
+    def channels(self, shape: Sequence[int]) -> int:
+        """Return how many output channels a weight of some shape has."""
+        return self.groups * shape[1] if self.transposed else shape[0]
+
+    def in_place(self, rows: Float64s, shape: Sequence[int]) -> Array:
+        """Return rows as the layer has its weight.
+
+        Shapes:
+            rows: (M, K), or (M, B) of the scales of blocks; the result ``shape``.
+        """
+        if self.transposed and len(shape) > 1:
+            apart = rows.reshape(self.groups, -1, shape[0] // self.groups, *shape[2:])
+            rows = np.swapaxes(apart, 1, 2)
+        return np.ascontiguousarray(rows).reshape(shape)
+
+
+def layer_geometry(node: ir.Node, site: WeightSite, shape: Sequence[int]) -> LayerGeometry | str:
+    """Return the matrix form of a layer, or why there is none here."""
+    if site.input_index != 1 or node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
+        return LOOKED_UP if node.op_type == "Gather" else f"this weight of {node.op_type} is not supported"
+    # It changes the padding of ConvTranspose by a rule that differs between runtimes.
+    if node.attributes.get_ints("output_shape", []):
+        return "a ConvTranspose with output_shape is not supported"
+    if node.op_type in ("Conv", "ConvTranspose"):
+        return _blocked(_convolution(node, shape), site, shape, 0 if node.op_type == "ConvTranspose" else 1)
+    if len(shape) != 2:
+        return f"its weight is not a matrix: its shape is {list(shape)}"
+    if node.op_type == "Gemm" and not _is_plain(node):
+        return "a Gemm with factors or a transposed input is not supported"
+    transposed = node.op_type == "MatMul" or not node.attributes.get_int("transB", 0)
+    plain = LayerGeometry(groups=1, window=None, transposed=transposed, blocks=1, block=np.zeros(0, np.int64))
+    return _blocked(plain, site, shape, 0 if transposed else 1)
+
+
+def _is_plain(node: ir.Node) -> bool:
+    factors = (node.attributes.get_float("alpha", 1.0), node.attributes.get_float("beta", 1.0))
+    return factors == (1.0, 1.0) and not node.attributes.get_int("transA", 0)
+
+
+def _convolution(node: ir.Node, shape: Sequence[int]) -> LayerGeometry:
+    spatial = len(shape) - 2
+    pads = tuple(node.attributes.get_ints("pads", [0] * 2 * spatial))
+    auto = node.attributes.get_string("auto_pad", "NOTSET")
+    given = {"NOTSET": pads, "": pads, "VALID": (0,) * 2 * spatial}.get(auto)
+    window = Window(
+        kernel=tuple(shape[2:]),
+        strides=tuple(node.attributes.get_ints("strides", [1] * spatial)),
+        dilations=tuple(node.attributes.get_ints("dilations", [1] * spatial)),
+        begins=given[:spatial] if given is not None else None,
+        ends=given[spatial:] if given is not None else None,
+        upper=auto == "SAME_UPPER",
+        transposed=node.op_type == "ConvTranspose",
+        added=tuple(node.attributes.get_ints("output_padding", [])),
+    )
+    groups = node.attributes.get_int("group", 1)
+    none = np.zeros(0, np.int64)
+    return LayerGeometry(groups=groups, window=window, transposed=window.transposed, blocks=1, block=none)
+
+
+def _blocked(
+    plain: LayerGeometry, site: WeightSite, shape: Sequence[int], inputs: int
+) -> LayerGeometry | str:
+    """Return the geometry with the block of each input; ``inputs`` is the axis of the input channels."""
+    kernel = math.prod(shape[2:])
+    # All the groups of a ConvTranspose share the first axis; axis 1 of a Conv has the channels of one.
+    length = shape[inputs] // (plain.groups if plain.window is not None and plain.transposed else 1)
+    if site.block_size is None:
+        block, blocks = np.zeros(length * kernel, np.int64), 1
+    elif site.axis != inputs:
+        return "blocks along the output channels are not supported"
+    elif shape[inputs] % site.block_size:
+        return f"blocks of {site.block_size} do not divide its {shape[inputs]} inputs"
+    elif plain.groups > 1:
+        return "blocks in a convolution with groups are not supported"
+    else:
+        channel, position = np.divmod(np.arange(length * kernel), kernel)
+        block, blocks = channel // site.block_size * kernel + position, length // site.block_size * kernel
+    return replace(plain, blocks=blocks, block=block)
+
+
+def spread(total: int, wanted: int, sample: int) -> Int64s:
+    """Return ``wanted`` evenly spread positions, other ones for each sample; all if there are no more.
+
+    Example:
+        >>> spread(4, 9, 0).tolist(), spread(9, 3, 0).tolist(), spread(9, 3, 1).tolist()
+        ([0, 1, 2, 3], [0, 3, 6], [1, 4, 7])
+    """
+    if wanted >= total:
+        return np.arange(total)
+    # The golden ratio spreads the offsets of consecutive samples evenly, and depends on no random state.
+    first = (sample * 0.6180339887498949) % 1.0
+    return ((np.arange(wanted) + first) * total / wanted).astype(np.int64)

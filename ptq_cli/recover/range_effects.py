@@ -1,0 +1,389 @@
+"""What each range of a tensor costs the outputs of a model, measured on samples."""
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
+from ptq_cli.core.progress import pooled_results
+from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.models.files.stored import StoredModel, constant_bytes
+from ptq_cli.plan.sites import Plan
+from ptq_cli.qdq.cut_stages import cut_stages
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.staged_model import StagedModel
+from ptq_cli.recover.output_noise import Noise, noise_of, sqnr_of
+from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapping.taps import tap
+
+Name = TypeVar("Name", bound=Any)
+Costs = npt.NDArray[np.float64]
+Piece = Mapping[str, Array]
+Outputs = Sequence[Sequence[Array]]
+QUIET = 2.0**-7
+"""Share of the noise of the first candidates for which no other one is measured: 0.03 dB."""
+FAR = (3.0, 1.0)
+"""By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
+after the first piece, and after the second; after the third half of that, then a third."""
+
+KEPT = 1 << 26
+"""Bytes of outputs that are kept for another choice; logits of a language model take gigabytes."""
+
+JOINED_BYTES = 1 << 28
+"""Constants of a model of which stages run in rows, too: sessions of rows hold them a second time."""
+
+KnownCosts = dict[Hashable, float]
+"""What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
+of them: all but one tensor is in float anyway."""
+Running = dict[str, list[int]]
+"""Which candidates of each source are measured."""
+
+
+def range_costs(
+    float_model: ir.Model,
+    plan: Plan,
+    candidates: Mapping[str, Sequence[QuantParameters]],
+    pieces: Sequence[Piece],
+    *,
+    cuts: Collection[str] = (),
+    known: KnownCosts | None = None,
+    threads: int = 1,
+    stop: Callable[[], bool] = lambda: False,
+    done: Callable[[int, int], None] = lambda _done, _total: None,
+) -> dict[str, Costs]:
+    """Return what each candidate of a tensor costs: how much of the model's outputs is noise.
+
+    The float model runs with one tensor on the grid of one candidate, all else in float; tensors that share
+    parameters are on it together. Only what comes behind them is run again. On the first piece, which only
+    tells what to measure on the others, the first candidate of each tensor is measured, and then the others
+    of the tensors that make all but ``QUIET`` of the noise. On each further piece those are measured that
+    cost not much more than the best of their tensor.
+
+    Args:
+        float_model: that is quantized.
+        plan: for it.
+        candidates: parameters by source, the tensor whose statistics decide; of one nothing is measured.
+        pieces: the model's inputs, of few samples each; the first may be part of the second.
+        cuts: tensors at which the float model is cut, beside those of the plan. With the same cuts, runs for
+            another plan show the same to the last bit.
+        known: what runs of this model on these pieces have shown before; is added to.
+        threads: each runs a candidate; the result does not depend on them.
+        stop: once it says so, the pieces until then decide.
+        done: is told after each run how many are done, of at most how many.
+
+    Units:
+        noise over signal, added up over outputs and pieces; infinite for candidates that were left out.
+
+    Edge case:
+        What the error at a tensor's readers alone would choose is worse: it clips outliers that the output
+        depends on.
+    """
+    tensors: dict[str, list[str]] = {}
+    own = {value.name for value in float_model.graph.inputs}
+    own |= {value.name for node in float_model.graph for value in node.outputs}
+    for tensor, site in plan.activations.items():
+        if tensor in own and len(candidates.get(site.source, ())) > 1:
+            tensors.setdefault(site.source, []).append(tensor)
+    grids = {source: candidates[source] for source in tensors}
+    costs = {source: np.zeros(len(found)) for source, found in grids.items()}
+    each = sum(map(len, grids.values()))
+    running: Running = {source: [0] for source in grids}
+    told = _Told(done)
+    with ThreadPoolExecutor(threads, "ranges") as pool:
+        model = _ModelOnGrids(float_model, {*cuts, *plan.activations}, tensors, grids, known, pool)
+        for number, piece in enumerate(pieces):
+            if number and stop():
+                break
+
+            asked, left = _undecided(running) if number else running, len(pieces) - number - 1
+            now = _size(asked)
+            later = left * now if number else (left + 1) * each - now
+            model.measure(number, piece, asked, costs, told.of(now, later))
+            # After the first piece most tensors prove to be quiet, and cost no further runs.
+            if number == 0:
+                loud = loudest({source: costs[source][0] for source in running}, len(running), QUIET)
+                others: Running = {source: list(range(1, len(grids[source]))) for source in loud}
+                now = _size(others)
+                model.measure(0, piece, others, costs, told.of(now, left * (now + len(loud))))
+                running |= {source: [0, *indices] for source, indices in others.items()}
+            # Candidates that are far behind are dropped; how far shrinks as more samples have been seen.
+            running = _close(running, costs, 1.0 + (FAR[1] / number if number else FAR[0]))
+            # What one sample has shown counts no further: it may be very unlike the others.
+            if number == 0 and pieces[1:]:
+                for source in _undecided(running):
+                    costs[source][:] = 0.0
+    for source, indices in running.items():
+        costs[source][[index for index in range(len(costs[source])) if index not in indices]] = np.inf
+    told.of(0, 0)(0)
+    return costs
+
+
+def _size(running: Running) -> int:
+    return sum(map(len, running.values()))
+
+
+class _Told:
+    """Tells how many runs are done, and how many there are at most, which each piece shows anew."""
+
+    def __init__(self, done: Callable[[int, int], None]) -> None:
+        self._done, self._finished = done, 0
+
+    def of(self, now: int, later: int) -> Callable[[int], None]:
+        """Return what is told how many of the next runs, ``now``, are done; at most ``later`` follow."""
+        before = self._finished
+
+        def tell(count: int) -> None:
+            self._finished = before + count
+            self._done(self._finished, before + now + later)
+
+        return tell
+
+
+def tensor_noise(
+    float_model: ir.Model,
+    plan: Plan,
+    grids: Mapping[str, QuantParameters],
+    pieces: Sequence[Piece],
+    *,
+    threads: int = 1,
+    stop: Callable[[], bool] = lambda: False,
+    done: Callable[[int, int], None] = lambda _done, _total: None,
+) -> dict[str, float]:
+    """Return how much of the model's outputs is noise when only one tensor is on its grid, by source.
+
+    Args: as of ``range_costs``, with the one grid of each source that is measured.
+    """
+    own = {value.name for value in float_model.graph.inputs}
+    own |= {value.name for node in float_model.graph for value in node.outputs}
+    tensors: dict[str, list[str]] = {}
+    for tensor, site in plan.activations.items():
+        if tensor in own and site.source in grids:
+            tensors.setdefault(site.source, []).append(tensor)
+    costs = {source: np.zeros(1) for source in tensors}
+    of_sources = {source: [grids[source]] for source in tensors}
+    with ThreadPoolExecutor(threads, "noise") as pool:
+        model = _ModelOnGrids(float_model, plan.activations, tensors, of_sources, None, pool)
+        for number, piece in enumerate(pieces):
+            if number and stop():
+                break
+
+            def tell(count: int, passed: int = number * len(tensors)) -> None:
+                done(passed + count, len(tensors) * len(pieces))
+
+            model.measure(number, piece, {source: [0] for source in tensors}, costs, tell)
+    return {source: float(cost[0]) for source, cost in costs.items()}
+
+
+def row_noise(
+    float_model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters], piece: Piece
+) -> dict[str, float]:
+    """Return of each source how much of a row is noise on its grid, on average over the rows of one piece.
+
+    Shares are of each row by itself: of the whole tensor, one huge row would hide that all others are lost.
+    """
+    fed = {value.name for value in float_model.graph.inputs}
+    own = {value.name for node in float_model.graph for value in node.outputs}
+    taps = [name for name in plan.activations if name in own]
+    made = dict(zip(taps, Session(tap(float_model, taps), threads=1).run(piece), strict=True))
+    found: dict[str, float] = {}
+    for tensor in [*taps, *(name for name in plan.activations if name in fed)]:
+        source, array = plan.activations[tensor].source, made.get(tensor, piece.get(tensor))
+        if source in grids and array is not None and array.ndim and array.size:
+            rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
+            missed = fake_quantize(array, grids[source]).reshape(rows.shape) - rows
+            signal, noise = np.sum(rows**2, axis=1), np.sum(missed**2, axis=1)
+            share = np.minimum(noise[signal > 0.0] / signal[signal > 0.0], 1.0)
+            found[source] = max(found.get(source, 0.0), float(share.mean()) if share.size else 0.0)
+    return found
+
+
+def loudest(shares: Mapping[Name, float], most: int, quiet: float) -> list[Name]:
+    """Return what makes all but the share ``quiet`` of the noise, and at most so many, in the order given.
+
+    Edge case:
+        Noise that is not finite is loud.
+    """
+    sizes = {name: share if math.isfinite(share) else math.inf for name, share in shares.items()}
+    order = sorted(sizes, key=lambda name: (-sizes[name], name))
+    total = sum(share for share in sizes.values() if math.isfinite(share))
+    kept, left = set(), total
+    for name in order[:most]:
+        if math.isfinite(sizes[name]) and left <= quiet * total:
+            break
+        kept.add(name)
+        left -= sizes[name] if math.isfinite(sizes[name]) else 0.0
+    return [name for name in shares if name in kept]
+
+
+def _undecided(running: Running) -> Running:
+    return {source: indices for source, indices in running.items() if len(indices) > 1}
+
+
+def _close(running: Running, costs: Mapping[str, Costs], far: float) -> Running:
+    """Return the candidates that have not cost so many times what the best of their tensor has."""
+    found = {}
+    for source, indices in running.items():
+        # A range that makes the outputs NaN is the worst of all, and would otherwise compare as nothing.
+        cost = np.nan_to_num(costs[source], nan=np.inf)
+        best = min(cost[indices])
+        found[source] = [index for index in indices if cost[index] <= far * best]
+    return found
+
+
+class _ModelOnGrids:
+    """A float model of which some tensors are on grids; what was run once is remembered."""
+
+    def __init__(
+        self,
+        float_model: ir.Model,
+        cuts: Collection[str],
+        tensors: Mapping[str, Sequence[str]],
+        grids: Mapping[str, Sequence[QuantParameters]],
+        known: KnownCosts | None,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self._model, self._cuts, self._tensors, self._grids = float_model, frozenset(cuts), tensors, grids
+        self._known: KnownCosts = {} if known is None else known
+        self._pool = pool
+        self._staged: StagedModel | None = None
+
+    def measure(
+        self,
+        number: int,
+        piece: Piece,
+        running: Running,
+        costs: Mapping[str, Costs],
+        tell: Callable[[int], None],
+    ) -> None:
+        """Add what candidates cost on a piece of the data to their costs."""
+        keys = {
+            (source, index): self._key(number, source, index)
+            for source, indices in running.items()
+            for index in indices
+        }
+        # Two exports of one tuning often ask for the same grids, and a run of the model is what costs.
+        unknown = [task for task, key in keys.items() if key not in self._known]
+        for task, noise in zip(unknown, self._runs(piece, unknown, tell), strict=True):
+            self._known[keys[task]] = noise
+        for (source, index), key in keys.items():
+            costs[source][index] += self._known[key]
+
+    def _key(self, number: int, source: str, index: int) -> Hashable:
+        grid = self._grids[source][index]
+        tensors = tuple(self._tensors[source])
+        return self._cuts, number, tensors, float(grid.scale), int(grid.zero_point), grid.format
+
+    def _runs(
+        self, piece: Piece, tasks: Sequence[tuple[str, int]], tell: Callable[[int], None]
+    ) -> list[float]:
+        if not tasks:
+            return []
+        graph = self._model
+        outputs = [value.name or "" for value in graph.graph.outputs if value.const_value is None]
+        if self._staged is None:
+            stages = cut_stages(TwinGraphs(graph, graph), (), self._cuts)
+            self._staged = StagedModel(stages, {}, outputs[0], outputs)
+            if constant_bytes(graph) <= JOINED_BYTES:
+                self._staged.join(graph)
+        staged = self._staged
+        base = staged.run(piece, quantized=False)
+        wanted = {name: staged.floats(name, base[name]) for name in outputs}
+
+        def noise(task: tuple[str, int]) -> float:
+            source, index = task
+            found = staged.on_grids(dict.fromkeys(self._tensors[source], self._grids[source][index]), base)
+            return sum(_noise(wanted[name], found[name]) for name in outputs)
+
+        return pooled_results(self._pool, noise, tasks, tell)
+
+
+def _noise(wanted: Array, found: Array) -> float:
+    """Return the share of an output that is noise; of integers how many differ.
+
+    Edge case:
+        What has another shape, NaN or infinities is noise as a whole.
+    """
+    if not is_array(wanted) or not wanted.size:
+        return 0.0
+    # Shapes may depend on values, as behind a NonZero: then nothing can be compared element by element.
+    if wanted.shape != found.shape:
+        return 1.0
+    if wanted.dtype.kind != "f":
+        return float(np.count_nonzero(wanted != found)) / wanted.size
+    values = wanted.astype(np.float64)
+    signal = float(np.sum(values * values))
+    noise = float(np.sum((values - found.astype(np.float64)) ** 2))
+    # An output of zeros alone has no scale to compare noise with.
+    if not signal > 0.0:
+        return 0.0
+    return noise / signal if np.isfinite(noise) else 1.0
+
+
+class Judge(Protocol):
+    """Tells the SQNR of a quantized model's outputs on samples, in dB."""
+
+    def __call__(
+        self, model: StoredModel, *, integer_kernels: bool = True, at_least: float = -math.inf
+    ) -> float:
+        """Return the SQNR; of a model that surely has less than ``at_least``, minus infinity.
+
+        That is seen with no noise on the pieces that are left, which then are not run. Without
+        ``integer_kernels`` the model's pairs are computed as they are written.
+        """
+
+
+def model_sqnr(
+    float_model: StoredModel,
+    pieces: Sequence[Piece],
+    *,
+    threads: int = 1,
+    of: Callable[[Sequence[Noise]], float] = sqnr_of,
+    known: dict[str, Outputs] | None = None,
+    name: str = "",
+) -> Judge:
+    """Return what tells the SQNR of a quantized model's outputs on samples, in dB, as ``of`` measures it.
+
+    What the float model makes of them is kept in ``known`` by a name, if that is little.
+    """
+    known = {} if known is None else known
+    if name in known:
+        wanted = known[name]
+    else:
+        with _all_run(float_model, pieces, threads) as outputs:
+            wanted = list(outputs)
+    if sum(array.nbytes for piece in wanted for array in piece if is_array(array)) <= KEPT:
+        known[name] = wanted
+    silent = [[(signal, 0.0) for signal, _ in noise_of(piece, piece)] for piece in wanted]
+
+    def sqnr(model: StoredModel, *, integer_kernels: bool = True, at_least: float = -math.inf) -> float:
+        noise: list[Noise] = [*silent]
+        with _all_run(model, pieces, threads, integer_kernels=integer_kernels) as outputs:
+            for number, found in enumerate(outputs):
+                noise[number] = noise_of(wanted[number], found)
+                if of(noise) < at_least:
+                    return -math.inf
+        return of(noise)
+
+    return sqnr
+
+
+@contextmanager
+def _all_run(
+    model: StoredModel, pieces: Sequence[Piece], threads: int, *, integer_kernels: bool = True
+) -> Iterator[Iterator[list[Array]]]:
+    """Give a model's outputs for each piece, in order; what was not asked for when it ends is not run."""
+    session = Session(model, threads=1, integer_kernels=integer_kernels)
+    with ThreadPoolExecutor(threads, "ranges") as pool:
+        ahead = deque(pool.submit(session.run, dict(piece)) for piece in pieces)
+        try:
+            yield (ahead.popleft().result() for _ in pieces)  # Each goes with who asked for it.
+        finally:
+            for run in ahead:
+                run.cancel()

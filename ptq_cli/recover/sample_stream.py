@@ -1,0 +1,157 @@
+"""The tensors of a model for all samples at once, carried from stage to stage."""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import onnx
+from onnx import helper
+
+from ptq_cli.core.tensors import Array
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.qdq.cut_stages import Form, Stage
+from ptq_cli.qdq.read.twin_graphs import ActivationPair
+from ptq_cli.qdq.staged_model import Held, floats_of, integers_of
+from ptq_cli.recover.spill_store import Shelf
+from ptq_cli.runtime.session import Session
+
+Tapped = Callable[[int, Array], None]
+"""Is given the number of a piece and its tapped tensor."""
+
+
+class SampleStream:
+    """Tensors between stages, for each piece of the samples."""
+
+    def __init__(
+        self,
+        pairs: Mapping[str, ActivationPair],
+        pieces: Sequence[Mapping[str, Array]],
+        shelf: Shelf,
+        judged: Collection[str] = (),
+        first_judged: int = 0,
+    ) -> None:
+        """Begin with a model's inputs, in pieces of some samples each.
+
+        No stage reads tensors that are ``judged``: they wait in files, of pieces from ``first_judged`` on.
+        """
+        self._pairs, self._shelf = pairs, shelf
+        self._judged, self._first_judged = judged, first_judged
+        self._count = len(pieces)
+        for name in pieces[0] if pieces else ():
+            self._keep(name, [Held(piece[name]) for piece in pieces])
+
+    def run(
+        self,
+        form: Form,
+        model: StoredModel,
+        pool: ThreadPoolExecutor,
+        *,
+        tap: str = "",
+        tapped: Tapped | None = None,
+        keep: bool = True,
+        first: int = 0,
+        last: Collection[str] = (),
+    ) -> None:
+        """Run a stage on the pieces from ``first`` on, several at once, each by one thread.
+
+        The result is that of any number of threads. ``model`` is the form's, or one with other constants.
+        ``tapped`` is given the tensor ``tap`` of the stage. With ``keep`` its outputs are kept for the stages
+        behind it; without it nothing behind ``tap`` is computed. What is read for the ``last`` time is let go
+        of piece by piece: memory that was just used is much faster than other, whose pages are still to come.
+        """
+        made: list[dict[str, Held]] = [{} for _ in range(self._count)]
+        floats = [port.name for port in form.outputs if not port.integers]
+        shown = _with_output(model, tap, floats) if keep else _up_to(model, tap)
+        session = Session(shown, threads=1, arena=False, prepack=True)
+
+        def one(piece: int) -> None:
+            feeds = {
+                port.name: (self.integers if port.integers else self.floats)(port.tensor, piece)
+                for port in form.inputs
+            }
+            arrays = dict(zip(session.outputs, session.run(feeds), strict=True))
+            if tapped is not None:
+                tapped(piece, arrays[tap])
+            if not keep:
+                return
+            for port in form.outputs:
+                if piece < self._first_judged and port.tensor in self._judged:
+                    continue
+                before, array = made[piece].get(port.tensor, Held()), arrays[port.name]
+                made[piece][port.tensor] = (
+                    Held(before.floats, array) if port.integers else Held(array, before.integers)
+                )
+            for key in self._keys(last):
+                self._shelf.let_go(key, piece)
+
+        list(pool.map(one, range(first, self._count)))
+        for key in self._keys(last):
+            self._shelf.drop(key)
+        for name in made[-1] if keep and made else ():
+            self._keep(name, [held.get(name, Held()) for held in made])
+
+    def has(self, tensor: str) -> bool:
+        """Return whether a tensor is there: it was made, and a stage that comes still reads it."""
+        return f"{id(self)} floats {tensor}" in self._shelf
+
+    def integers(self, tensor: str, piece: int) -> Array:
+        """Return the integers of a tensor that has a pair."""
+        return integers_of(self._held(tensor, piece), self._pairs[tensor])
+
+    def floats(self, tensor: str, piece: int) -> Array:
+        """Return the real values of a tensor."""
+        return floats_of(self._held(tensor, piece), self._pairs.get(tensor))
+
+    def _keys(self, names: Iterable[str]) -> list[str]:
+        return [f"{id(self)} {kind} {name}" for name in names for kind in ("floats", "integers")]
+
+    def _keep(self, name: str, held: Sequence[Held]) -> None:
+        away = name in self._judged
+        self._shelf.put(f"{id(self)} floats {name}", [item.floats for item in held], away=away)
+        self._shelf.put(f"{id(self)} integers {name}", [item.integers for item in held], away=away)
+
+    def _held(self, name: str, piece: int) -> Held:
+        floats = self._shelf.get(f"{id(self)} floats {name}", piece)
+        return Held(floats, self._shelf.get(f"{id(self)} integers {name}", piece))
+
+
+def last_readers(stages: Sequence[Stage], outputs: Iterable[str]) -> list[list[str]]:
+    """Return which tensors no stage behind each one reads; the model's outputs are never let go of."""
+    last: dict[str, int] = {}
+    for index, stage in enumerate(stages):
+        last.update(dict.fromkeys((*stage.outputs, *stage.inputs), index))
+    for name in outputs:
+        last.pop(name, None)
+    return [[name for name, at in last.items() if at == index] for index in range(len(stages))]
+
+
+def _up_to(model: StoredModel, name: str) -> StoredModel:
+    """Return what computes one tensor of a model, without what comes behind it."""
+    proto = onnx.load_model_from_string(model.content)
+    graph, wanted = proto.graph, {name}
+    for index in reversed(range(len(graph.node))):
+        if wanted.isdisjoint(graph.node[index].output):
+            del graph.node[index]
+        else:
+            wanted.update(_names_read(graph.node[index]))
+    for index in reversed(range(len(graph.initializer))):
+        if graph.initializer[index].name not in wanted:
+            del graph.initializer[index]
+    del graph.output[:]
+    graph.output.append(helper.make_empty_tensor_value_info(name))
+    return StoredModel(content=proto.SerializeToString(), data=model.data, folder=model.folder)
+
+
+def _names_read(node: onnx.NodeProto) -> Iterator[str]:
+    yield from node.input
+    for item in node.attribute:
+        for inner in item.g.node:
+            yield from _names_read(inner)
+
+
+def _with_output(model: StoredModel, name: str, outputs: Sequence[str]) -> StoredModel:
+    """Return a model that gives a further tensor; ONNX Runtime infers its type."""
+    if not name or name in outputs:
+        return model
+    proto = onnx.load_model_from_string(model.content)
+    proto.graph.output.append(helper.make_empty_tensor_value_info(name))
+    return StoredModel(content=proto.SerializeToString(), data=model.data, folder=model.folder)

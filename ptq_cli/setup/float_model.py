@@ -1,0 +1,294 @@
+"""The model's file becomes the float ONNX model that every stage works on."""
+
+import contextlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import fixed_batch_size
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
+from ptq_cli.core.process import give_back_held_blocks
+from ptq_cli.core.tensors import Array, TensorSpec, is_array
+from ptq_cli.models import batch_axes
+from ptq_cli.models.files.stored import (
+    StoredModel,
+    check_stored,
+    is_large,
+    read_mapped,
+    read_model,
+    serialize,
+    store_mapped,
+)
+from ptq_cli.models.loading.detect import ModelKind
+from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
+from ptq_cli.models.loading.open_model import open_model
+from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
+from ptq_cli.models.opset import opset_of
+from ptq_cli.models.parity import HALF_TOLERANCE, RELATIVE_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
+from ptq_cli.models.preparing.prepare_graph import Prepared, forget_contradicted, prepare_model
+from ptq_cli.recipe.sections import ModelSettings
+from ptq_cli.runtime.block_levels import LeftOut, has_four_bits, left_out
+from ptq_cli.runtime.probes import know_foreign_types, require_known_opset
+from ptq_cli.runtime.session import Session
+from ptq_cli.setup.carried import fitting_data, with_state_axes
+from ptq_cli.setup.example_inputs import Shapes, example_inputs, one_sample
+from ptq_cli.setup.output_checks import require_data_output
+from ptq_cli.setup.resolve import Resolved
+
+MOST_SECONDS = 60.0
+"""Of a run that only compares the prepared model with its source; a slower one is not compared."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatModel:
+    """A prepared float model.
+
+    Attributes:
+        parity: largest relative difference to the source on the example. Of ONNX it is None if nothing was
+            rewritten, and where the file itself does not run on the example.
+    """
+
+    file: SourceFile
+    model: ir.Model
+    stored: StoredModel
+    inputs: tuple[TensorSpec, ...]
+    parity: float | None
+    prepared: Prepared
+    source_notes: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done to the model that a user should know, a sentence each."""
+        fixed = batch_axes.fixed_earlier(self.model).items()
+        return (
+            *self.source_notes,
+            *(f"the input '{name}' is fixed to {batch_axes.shown_value(value)}" for name, value in fixed),
+            *self.prepared.notes,
+        )
+
+    @property
+    def compared_with(self) -> str:
+        """Whose outputs ``parity`` compares with, in the genitive."""
+        return "the file's" if self.file.kind is ModelKind.ONNX else "PyTorch's"
+
+
+def open_source(settings: ModelSettings) -> ModelSource:
+    """Open the model that a recipe names."""
+    if settings.path is None:
+        raise UsageError(
+            "no model was given", hint="name its file, or set path = 'model.pt' under [model] in ptq.toml"
+        )
+    return open_model(Path(settings.path), settings)
+
+
+def reading(source: ModelSource, dataset: Dataset | None, settings: ModelSettings) -> ModelSource:
+    """Return a source whose inputs are those that it requires, and those that data or shapes name."""
+    return source.with_optional({*(dataset.specs if dataset is not None else ()), *settings.input_shape})
+
+
+def axes_told(source: ModelSource, wanted: batch_axes.Wanted) -> dict[str, int | str]:
+    """Return the axes of the samples that an ONNX file tells of inputs that ``wanted`` does not name."""
+    return batch_axes.told_axes(source.to_onnx({}), wanted) if source.file.kind is ModelKind.ONNX else {}
+
+
+def float_model_of(
+    resolved: Resolved,
+    source: ModelSource,
+    dataset: Dataset | None,
+    *,
+    always_compare: bool = False,
+    output: Path | None = None,
+) -> tuple[FloatModel, tuple[str, ...]]:
+    """Return the float model of a recipe, and notes on the axes of samples that its file told."""
+    recipe = resolved.recipe
+    source = reading(source, dataset, recipe.model)
+    told = with_state_axes(dataset, recipe.data, source, axes_told(source, recipe.data.batch_axis))
+    if dataset is not None:
+        dataset = fitting_data(dataset, recipe.data, source, {**told, **recipe.data.batch_axis})
+    model = make_float_model(
+        source,
+        dataset,
+        threads=resolved.machine.threads,
+        shapes=recipe.model.input_shape,
+        axes={**told, **recipe.data.batch_axis},
+        allow_nan=recipe.calibration.allow_nonfinite,
+        always_compare=always_compare,
+        output=output,
+    )
+    return model, batch_axes.axis_notes(told)
+
+
+def make_float_model(
+    source: ModelSource,
+    dataset: Dataset | None,
+    *,
+    threads: int,
+    shapes: Shapes = MappingProxyType({}),
+    axes: batch_axes.Wanted = MappingProxyType({}),
+    allow_nan: bool = False,
+    always_compare: bool = False,
+    output: Path | None = None,
+) -> FloatModel:
+    """Export, prepare and compare with the source.
+
+    The example is the first samples of the data, or made up from ``shapes`` or the model's own. Axes are
+    those of samples that do not come first. With ``always_compare`` an ONNX file is run too that was prepared
+    without new operators. A graph that is too large for one file waits where ``output`` will be, or where the
+    system keeps temporary files.
+    """
+    what, is_onnx = source.file.path.name, source.file.kind is ModelKind.ONNX
+    if is_onnx:
+        batch_axes.require_axes(source.to_onnx({}), axes, what)
+    known = batch_axes.input_axes(axes, source.input_names)
+    example, expected = _run_source(source, example_inputs(source, shapes, dataset, known), known)
+    exported = source.to_onnx(example, known)
+    require_known_opset(opset_of(exported), what)
+    if dataset is not None:
+        require_tensor_inputs(exported, what)
+    know_foreign_types(exported)
+    prepared = prepare_model(exported, what, is_traced=not is_onnx)
+    forget_contradicted(prepared.model, _shapes(example))
+    batch_axes.note_axes(prepared.model, axes, what, _output_axes(prepared.model, axes, example, threads))
+    stored = _store(prepared.model, source.file, output)
+    inputs = input_specs(prepared.model)
+    if fixed_batch_size(inputs) == 1:  # The model or its exporter keeps no dynamic batch axis.
+        example = one_sample(example, known)
+        expected = source.run(example) if expected is not None else None
+    if is_onnx and (always_compare or prepared.is_changed or source.fixed):
+        expected = _run_file(source.file.path, {**example, **source.fixed}, threads)
+    # Made-up inputs may well be outside what a function is defined on.
+    allow_nan = allow_nan or (is_onnx and dataset is None)
+    parity = None
+    if expected is not None or prepared.is_declared:
+        parity, seen = _compared(
+            Session(stored, threads=threads), prepared, source.file, example, expected, allow_nan=allow_nan
+        )
+        if forget_contradicted(prepared.model, seen):
+            # What is stored again is read from where it was stored first.
+            earlier, stored = stored, _store(prepared.model, source.file, output)
+            earlier.discard()
+    return FloatModel(
+        file=source.file,
+        model=prepared.model,
+        stored=stored,
+        inputs=inputs,
+        parity=parity,
+        prepared=prepared,
+        source_notes=source.notes,
+    )
+
+
+def _compared(
+    session: Session,
+    prepared: Prepared,
+    file: SourceFile,
+    example: Example,
+    expected: list[Array] | None,
+    *,
+    allow_nan: bool,
+) -> tuple[float | None, Shapes]:
+    """Return how far the prepared graph is from its source, and the shapes of what went in and came out."""
+    is_onnx = file.kind is ModelKind.ONNX
+    parity, found = None, _run_or_none(session, example) if expected is None else session.run(example)
+    names = session.outputs
+    del session  # What is compared may take as much memory.
+    give_back_held_blocks()
+    if expected is not None and found is not None:
+        parity = require_parity(
+            *_comparable(expected, found, names, is_onnx=is_onnx),
+            file.path.name,
+            allow_nan=allow_nan,
+            compared=WITH_FILE if is_onnx else WITH_PYTORCH,
+            tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
+        )
+    outputs = dict(zip(names, found or (), strict=False))
+    return parity, _shapes({**example, **outputs})
+
+
+def _shapes(arrays: Mapping[str, Array]) -> Mapping[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in arrays.items() if is_array(array)}
+
+
+def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredModel:
+    path = output or Path(tempfile.gettempdir()) / "model.onnx"
+    if is_large(model):
+        require_data_output(path, file.path)
+    stored = store_mapped(model, path.parent, path.name)
+    check_stored(stored, model, file.path.name)
+    return stored
+
+
+def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
+    try:
+        session = Session(_as_opened(path), threads=threads)
+    except RuntimeFailedError:
+        return None
+    found = _run_or_none(session, example)
+    del session  # The prepared model's comes next.
+    give_back_held_blocks()
+    return found
+
+
+def _as_opened(path: Path) -> Path | StoredModel:
+    """Return what ONNX Runtime opens of a file: its path where bytes would take much memory."""
+    left = read_mapped(path)
+    if left is None:
+        return read_model(path)
+    content = left.message.SerializeToString()
+    return read_model(path) if has_four_bits(content) or left_out(content) != LeftOut() else path
+
+
+def _run_or_none(session: Session, example: Example) -> list[Array] | None:
+    try:
+        return session.run(example, most_seconds=MOST_SECONDS)
+    except RuntimeFailedError:
+        # Made-up sizes need not fit a model, and for made-up values a loop need not end; what fails on data
+        # says so when it is calibrated.
+        return None
+
+
+def _comparable(
+    expected: Sequence[Array], found: Sequence[Array], names: Sequence[str], *, is_onnx: bool
+) -> tuple[Sequence[Array], Sequence[Array], Sequence[str]]:
+    """Leave out sequences, and the indices that a file computes beside numbers: the last bit breaks a tie."""
+    arrays = [index for index, array in enumerate(expected) if is_array(array)]
+    kept = [index for index in arrays if expected[index].dtype.kind == "f"] or arrays
+    if not is_onnx or len(expected) != len(found):
+        return expected, found, names
+    return [expected[i] for i in kept], [found[i] for i in kept], [names[i] for i in kept]
+
+
+def _output_axes(
+    model: ir.Model, wanted: batch_axes.Wanted, example: Example, threads: int
+) -> dict[str, int | None]:
+    """Return the axes of the samples of outputs: sizes show them, or else a run of one and of two samples."""
+    if not wanted:
+        return {}
+    found = batch_axes.found_axes(model, wanted)
+    known = {*found, *wanted}
+    if all(value.name in known for value in model.graph.outputs) or is_large(model):
+        return found
+    axes = batch_axes.input_axes(wanted, list(example))
+    session = Session(serialize(model), threads=threads)
+    try:
+        runs = [session.run(inputs) for inputs in (one_sample(example, axes), example)]
+    except RuntimeFailedError:
+        return found  # It takes batches of one size alone.
+    one, two = (dict(zip(session.outputs, arrays, strict=True)) for arrays in runs)
+    return {**batch_axes.measured_axes(one, two), **found}
+
+
+def _run_source(source: ModelSource, example: Example, axes: Axes) -> tuple[Example, list[Array] | None]:
+    """Return the example that the model takes, and what it computes: it may allow batches of one alone."""
+    try:
+        return example, source.run(example)
+    except ModelInputError:
+        single = one_sample(example, axes)
+        with contextlib.suppress(ModelInputError):
+            return single, source.run(single)
+        raise

@@ -1,0 +1,413 @@
+"""``recipe init``: a recipe for a model, with what its file tells, and the rest as questions."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin
+
+from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
+from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.calibdata.checked_settings import CHANNELS as IMAGE_CHANNELS
+from ptq_cli.calibdata.checked_settings import LAYOUTS
+from ptq_cli.collectors.collector_registry import COLLECTORS
+from ptq_cli.core.documents import HIDDEN
+from ptq_cli.core.entry_points import is_entry_point
+from ptq_cli.core.errors import EmptyDataError, InputFileError, OutputFileError
+from ptq_cli.core.files import write_text
+from ptq_cli.core.json_schema import docstring
+from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.words import escaped, visible
+from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS
+from ptq_cli.models.loading.source import ModelSource
+from ptq_cli.plan.target.target_file import known_targets, target_names
+from ptq_cli.recipe.declaration import REQUIRED, Setting
+from ptq_cli.recipe.recipe_layers import (
+    DEFAULT_PRESET,
+    file_layer,
+    map_locations,
+    merge_layers,
+    preset_layer,
+    relative_location,
+)
+from ptq_cli.recipe.recovery_rungs import needs_ranges
+from ptq_cli.recipe.schema import SETTINGS, Recipe, sections
+from ptq_cli.setup.float_model import open_source
+from ptq_cli.setup.resolve import Request, resolve
+
+# ``recipe check``: everything about a recipe that can be wrong without running the model.
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedRecipe:
+    """A recipe that is correct."""
+
+    file: Annotated[Path, "The recipe."]
+    settings: Annotated[dict[str, Any], "Each that it sets, with the section in front, and its value."]
+    missing: Annotated[tuple[Path, ...], "Files and folders that it names and that are not there."]
+    command: Annotated[str, "What runs it, with what it leaves to the command line."]
+
+
+@dataclass(frozen=True)
+class CheckedRecipes:
+    """What ``ptq recipe check`` prints."""
+
+    recipes: Annotated[tuple[CheckedRecipe, ...], "Each recipe that was checked."]
+
+
+def check_recipe_file(path: Path) -> CheckedRecipe:
+    """Check a recipe as a command would that reads it, and whether what it names is there."""
+    if not path.is_file():
+        raise InputFileError(
+            f"there is no recipe '{path}'", hint="ptq recipe init MODEL writes one for a model"
+        )
+    table = file_layer(path).table
+    recipe = resolve(Request(settings={}, recipe_file=path, folder=path.parent)).recipe
+    unset = unset_data(recipe)
+    if recipe.model.path is not None:  # A recipe without a model is for several, and each has its own data.
+        for key, flag in unset.items():
+            raise EmptyDataError(
+                f"'{key}' is not set in '{path}', and its model cannot be quantized without it",
+                hint=f"set it, or leave out 'model.path', too, and pass both: ptq quantize MODEL {flag} PATH",
+            )
+    words = [] if recipe.model.path is not None else ["MODEL", *(f"{flag} PATH" for flag in unset.values())]
+    command = " ".join(["ptq quantize", *words])
+    return CheckedRecipe(file=path, settings=_flat(table), missing=_missing(table), command=command)
+
+
+def unset_data(recipe: Recipe) -> dict[str, str]:
+    """Return the keys of data that ``ptq quantize`` needs and a recipe does not set, with their flags.
+
+    Example:
+        >>> from ptq_cli.recipe.sections import GateSettings
+        >>> unset_data(Recipe()), unset_data(Recipe(gate=GateSettings(max_size="1MB")))
+        ({'calibration.data': '--data'}, {'calibration.data': '--data', 'evaluation.data': '--eval-data'})
+    """
+    unset = {}
+    if recipe.calibration.data is None and needs_ranges(recipe):
+        unset["calibration.data"] = "--data"
+    if recipe.evaluation.data is None and recipe.gate.has_limits:
+        unset["evaluation.data"] = "--eval-data"
+    return unset
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict) and not prefix:
+            found.update(_flat(value, f"{name}."))
+        else:
+            found[name] = value
+    return found
+
+
+def _missing(table: dict[str, Any]) -> tuple[Path, ...]:
+    found = []
+
+    def look(text: str) -> str:
+        is_code = is_entry_point(text) and not Path(text).exists()
+        path = Path(text.rpartition(":")[0] if is_code else text)
+        if not path.exists() and (not is_code or path.suffix == ".py"):
+            found.append(path)
+        return text
+
+    map_locations(table, look)
+    return tuple(dict.fromkeys(found))
+
+
+IMAGE_RANK = 4
+CHANNELS = {1: "L", 3: "RGB"}
+"""Of images, with their mode."""
+LEAST_SIDE = 8
+"""Of an image: a smaller tensor with three channels is something else."""
+
+ARRAYS = (".npz", ".npy")
+"""Files of arrays: what is said about files of images or of text does not hold for them."""
+
+TOKEN_RANK = 2
+FORMS = {
+    "images": "A folder of images or of npz files, an npz file, tar shards, Parquet, or file.py:callable.",
+    "tokens": "A .txt or .jsonl file of texts, an npz file, Parquet, or file.py:callable.",
+    "others": "An npz file, a folder of npz files, tar shards, Parquet, or file.py:callable.",
+}
+"""Where data may be, by what the model's inputs look like."""
+
+
+@dataclass(frozen=True)
+class NewRecipe:
+    """A recipe that was written."""
+
+    output: Annotated[Path, "Its file."]
+    text: Annotated[str, HIDDEN]
+    questions: Annotated[int, "How many questions it leaves to the user."]
+    unset: Annotated[tuple[str, ...], "The keys of data that a quantization needs and it does not set."]
+
+
+def run_recipe_init(request: Request, output: Path, *, force: bool = False) -> NewRecipe:
+    """Write a commented recipe for a model."""
+    if output.exists() and not force:
+        raise OutputFileError(
+            f"'{output}' is there already", hint="pass another file with --output, or replace it with --force"
+        )
+    recipe = merge_layers([preset_layer(DEFAULT_PRESET), request.flags()])
+    source = open_source(recipe.model)
+    lines = _lines(recipe, source, output.absolute().parent)
+    # A name from the model that ends a comment could set what it likes.
+    text = "".join(visible(line).replace("\n", "\ufffd") + "\n" for line in lines)
+    write_text(output, text)
+    return NewRecipe(output, text, text.count("?\n"), tuple(unset_data(recipe)))
+
+
+def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:
+    specs = source.example_specs
+    forms = FORMS[_kind(specs)]
+    yield from (
+        f"# How ptq quantizes {source.file.path.name}. Lines that begin with # are suggestions and",
+        "# questions: answer them, or delete them. `ptq recipe check` tells whether the file is correct.",
+        "# For completion in an editor: ptq recipe schema -o ptq.schema.json, and as the first line",
+        "# #:schema ptq.schema.json",
+    )
+    yield ""
+    yield "[model]"
+    yield f"path = {_quoted(recipe.model.path, folder)}"
+    if recipe.model.arch is not None:
+        yield f"arch = {_quoted(recipe.model.arch, folder)}"
+    yield from _inputs(source, specs)
+    yield from _data("calibration", recipe.calibration.data, folder, forms)
+    if not (recipe.calibration.data or "").endswith(ARRAYS):
+        yield from _image(specs)
+        yield from _text(specs)
+    yield from (
+        "",
+        "[quantization]",
+        "# Where does the model run?",
+        f"# One of: {', '.join(known_targets())}.",
+    )
+    yield f"target = {json.dumps(recipe.quantization.target)}"
+    yield from _data("evaluation", recipe.evaluation.data, folder, forms)
+    yield from (
+        "# Which metrics, if the data have labels?",
+        '# metrics = ["top1"]',
+        "",
+        "[gate]",
+        "# How much may be lost?",
+        '# max_drop = { top1 = "0.5%" }',
+        "# min = { sqnr_db = 20 }",
+    )
+
+
+def _quoted(location: str | None, folder: Path) -> str:
+    return escaped(json.dumps(relative_location(location or "", folder), ensure_ascii=False))
+
+
+def _inputs(source: ModelSource, specs: Sequence[TensorSpec]) -> Iterator[str]:
+    known = {spec.name: spec for spec in specs}
+    yield "# Inputs of the model:"
+    for name in source.input_names:
+        yield f"#   {known.get(name, f'{name}, whose shape the file does not tell')}"
+    scalars = [spec.name for spec in specs if not spec.shape]
+    if scalars:
+        values = ", ".join(f"{json.dumps(name)} = 0" for name in scalars)
+        yield "# Which values do the inputs without axes always have?"
+        yield f"# inputs = {{ {values} }}"
+    if len(source.input_names) > 1:
+        yield from ("", "[data]", "# Do the arrays of the data have other names than these inputs?")
+        yield f'# rename = {{ {json.dumps(source.input_names[0])} = "array" }}'
+
+
+def _kind(specs: Sequence[TensorSpec]) -> str:
+    if any(image_of(spec) for spec in specs):
+        return "images"
+    return "tokens" if any(are_tokens(spec) for spec in specs) else "others"
+
+
+def _data(section: str, data: str | None, folder: Path, forms: str) -> Iterator[str]:
+    yield from ("", f"[{section}]")
+    if data is not None:
+        yield f"data = {_quoted(data, folder)}"
+        return
+    what = {
+        "calibration": "# Where are 100 to 500 samples like those that the model will see?",
+        "evaluation": "# Where are other samples, to measure the accuracy on?",
+    }
+    example = {"calibration": "calib", "evaluation": "eval"}[section]
+    yield what[section]
+    yield f"# {forms}"
+    yield f'# data = "{example}.npz"'
+
+
+def _image(specs: Sequence[TensorSpec]) -> Iterator[str]:
+    for spec in specs:
+        found = image_of(spec)
+        if found is None:
+            continue
+        layout, mode, sides = found
+        yield from (
+            "",
+            "[image]",
+            f"# '{spec.name}' looks like images. This section is for files of images alone.",
+        )
+        yield f'layout = "{layout}"'
+        if all(sides):
+            yield "# Are images resized to that, or to a larger side and then cropped?"
+            yield f"resize = [{sides[0]}, {sides[1]}]"
+        else:
+            yield "# To which height and width are images resized?"
+            yield "# resize = [224, 224]"
+        if mode == CHANNELS[3]:
+            yield "# Are the channels red, green, blue, or BGR as OpenCV reads them?"
+        yield f'mode = "{mode}"'
+        yield "# Are pixels 0 to 1, or 0 to 255, which is a scale of 1?"
+        yield "# scale = 0.00392156862745098"
+        yield "# What did the training subtract, and divide by?"
+        yield from (
+            ("# mean = [0.485, 0.456, 0.406]", "# std = [0.229, 0.224, 0.225]")
+            if mode == CHANNELS[3]
+            else ("# mean = [0.5]", "# std = [0.5]")
+        )
+        return
+
+
+def _text(specs: Sequence[TensorSpec]) -> Iterator[str]:
+    for spec in specs:
+        if are_tokens(spec):
+            yield from (
+                "",
+                "[text]",
+                f"# '{spec.name}' looks like tokens. This section is for files of text alone.",
+                "# Which tokenizer makes them?",
+                '# tokenizer = "tokenizer.json"',
+            )
+            return
+
+
+def are_tokens(spec: TensorSpec) -> bool:
+    """Tell whether an input looks like the tokens of texts.
+
+    Example:
+        >>> import numpy as np
+        >>> are_tokens(TensorSpec("input_ids", np.dtype("i8"), (None, None)))
+        True
+        >>> are_tokens(TensorSpec("user", np.dtype("i8"), (None, 1)))
+        False
+    """
+    named = any(word in spec.name.lower() for word in ("ids", "token"))
+    return named and len(spec.shape) == TOKEN_RANK and spec.dtype.kind == "i"
+
+
+def image_of(spec: TensorSpec) -> tuple[str, str, tuple[int | None, int | None]] | None:
+    """Return the layout, the mode and the sides of images, if an input looks like them.
+
+    Example:
+        >>> import numpy as np
+        >>> image_of(TensorSpec("x", np.dtype("f4"), (None, 3, 320, 640)))
+        ('NCHW', 'RGB', (320, 640))
+        >>> image_of(TensorSpec("x", np.dtype("f4"), (1, None, None, 1)))
+        ('NHWC', 'L', (None, None))
+        >>> image_of(TensorSpec("x", np.dtype("i8"), (1, 3, 224, 224))) is None
+        True
+    """
+    if len(spec.shape) != IMAGE_RANK or spec.dtype.kind not in "fu":
+        return None
+    _, first, middle, last = spec.shape
+    for layout, channels, sides in (("NCHW", first, (middle, last)), ("NHWC", last, (first, middle))):
+        if channels in CHANNELS and all(side is None or side >= LEAST_SIDE for side in sides):
+            return layout, CHANNELS[channels], sides
+    return None
+
+
+# The JSON Schema of a recipe, by which editors complete its keys and mark what is wrong.
+
+
+DRAFT = "http://json-schema.org/draft-07/schema#"
+"""The newest that editors of TOML read."""
+SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+LINK = r"\[([\w.]+)\]\([\w.]+\)"
+
+NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "amax method": lambda: (AUTO_METHOD, *METHODS),
+    "amax method of weights": lambda: METHODS,
+    "collector": lambda: COLLECTORS,
+    "image mode": lambda: IMAGE_CHANNELS,
+    "layout": lambda: LAYOUTS,
+    "metric": lambda: (*LABEL_METRICS, *REQUESTED_COMPARISONS),
+    "target": target_names,
+}
+"""What a setting may be the name of, and the rooms that know those names."""
+
+
+def names_of(key: str) -> tuple[str, ...]:
+    """Return the texts that a setting, or an entry of its list, may be; none if it may be any.
+
+    Example:
+        >>> names_of("export.prefer"), names_of("amax.weight_method"), names_of("text.label_column")
+        (('accuracy', 'latency', 'size'), ('max', 'percentile', 'entropy', 'mse'), ())
+    """
+    declared = SETTINGS[key]
+    return tuple(NAMES[declared.names]()) if declared.names else tuple(declared.choices)
+
+
+def recipe_schema() -> str:
+    """Return the schema as JSON, with a newline at the end."""
+    schema = {
+        "$schema": DRAFT,
+        "title": "A recipe of ptq",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            name: {"type": "array", "items": _section(name, kind)} if several else _section(name, kind)
+            for name, kind, several in sections()
+        },
+    }
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _section(name: str, kind: Any) -> dict[str, Any]:
+    found = [item for key, item in SETTINGS.items() if key.partition(".")[0] == name]
+    required = [item.key.partition(".")[2] for item in found if item.default is REQUIRED]
+    return {
+        "type": "object",
+        "description": re.sub(LINK, r"\1", docstring(kind).splitlines()[0]),
+        "additionalProperties": False,
+        **({"required": required} if required else {}),
+        "properties": {item.key.partition(".")[2]: _schema(item) for item in found},
+    }
+
+
+def _schema(declared: Setting) -> dict[str, Any]:
+    return {
+        "description": declared.sentence(),
+        **_values(declared.type, declared),
+        **({} if declared.default in (None, REQUIRED) else {"default": declared.default}),
+    }
+
+
+def _values(kind: Any, declared: Setting) -> dict[str, Any]:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):  # The settings of a layer have the keys of the section for all layers.
+        return {**_section(declared.key.partition(".")[2], kind), "description": declared.help}
+    if origin is list:
+        return {"type": "array", "items": _values(arguments[0], declared)}
+    if origin is dict:
+        values = {} if arguments[1] is Any else _values(arguments[1], declared)
+        return {"type": "object", **({"additionalProperties": values} if values else {})}
+    if origin is UnionType:
+        return {"anyOf": [_values(member, declared) for member in arguments]}
+    if names := names_of(declared.key):
+        known = {"enum": list(names)}
+        return {"anyOf": [known, {"type": "string"}]} if declared.is_open else known
+    return {"type": SCALARS[kind], **_limits(kind, declared)}
+
+
+def _limits(kind: Any, declared: Setting) -> dict[str, Any]:
+    if kind not in (int, float):
+        return {}
+    limits = {"minimum": declared.low, "maximum": declared.high, "exclusiveMinimum": declared.above}
+    return {
+        name: limit for name, limit in limits.items() if limit is not None and limit != sys.float_info.max
+    }

@@ -1,0 +1,102 @@
+"""Inputs that a model is run on where its speed is measured: the recipe's data, or made-up values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import onnx_ir as ir
+
+from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.dataset.batches import Batch as Samples
+from ptq_cli.calibdata.dataset.batches import joined, part_of
+from ptq_cli.core.errors import PtqError, RecipeValueError, UntrustedCodeError
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.setup.carried import with_states
+from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
+from ptq_cli.setup.resolve import Resolved
+
+BATCHES = 16
+"""Different ones, so that no cache holds them all; more would take memory for nothing."""
+
+
+@dataclass(frozen=True)
+class ServedInputs:
+    """What a model is run on.
+
+    Attributes:
+        data: whose samples they are, or that they are made up.
+        faults: why data of the recipe were not used.
+    """
+
+    data: str
+    batches: Sequence[Mapping[str, Array]]
+    faults: tuple[str, ...] = ()
+
+
+def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
+    """Return how many samples a run of a model takes where it is served.
+
+    Example:
+        >>> import numpy as np
+        >>> served_batch([TensorSpec("x", np.dtype("f4"), (4, 3))], 1)
+        4
+    """
+    own = own_batch_size(specs)
+    if own is not None and asked not in (1, own):
+        raise RecipeValueError(
+            f"'export.serve_batch' is {asked}, but the model takes batches of {own}",
+            hint="leave 'export.serve_batch' out, or export the model with a dynamic batch axis",
+        )
+    return own or asked
+
+
+def inputs_of_recipe(
+    resolved: Resolved, graph: ir.Model, specs: Sequence[TensorSpec], batch: int
+) -> ServedInputs:
+    """Return samples of the recipe's calibration or evaluation data, or made-up ones."""
+    recipe = resolved.recipe
+    faults: list[str] = []
+    for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
+        try:
+            return ServedInputs(
+                data, batches_of(data, resolved, graph, specs, batch, repeat=True), tuple(faults)
+            )
+        except UntrustedCodeError:
+            raise
+        except PtqError as error:
+            faults.append(error.message)
+    shapes = {name: (batch, *shape[1:]) for name, shape in recipe.model.input_shape.items() if shape}
+    return ServedInputs(MADE_UP, made_up_batches(graph, batch, shapes=shapes), tuple(faults))
+
+
+def batches_of(
+    data: str,
+    resolved: Resolved,
+    graph: ir.Model,
+    specs: Sequence[TensorSpec],
+    batch: int,
+    *,
+    repeat: bool = False,
+) -> list[Mapping[str, Array]]:
+    """Return whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
+    reading = resolved.reading if repeat else resolved.strict_reading()
+    dataset = with_states(reading.open(data, batch * BATCHES), resolved.recipe.data, graph)
+    found = list(islice(bind_inputs(dataset, specs).batches(batch), BATCHES))
+    whole: list[Mapping[str, Array]] = [item.inputs for item in found if item.size == batch]
+    if not whole and repeat and found:
+        return [_repeated(found[0], batch)]
+    if not whole:
+        samples = sum(item.size for item in found)
+        raise RecipeValueError(
+            f"--batch is {batch}, and '{dataset.source}' has {samples} samples", hint=f"--batch {samples}"
+        )
+    return whole
+
+
+def _repeated(few: Samples, batch: int) -> Mapping[str, Array]:
+    times = -(-batch // few.size)
+    axes = {name: few.axes.get(name, 0) for name in few.inputs}
+    return {
+        name: part_of(joined([array] * times, axes[name]), axes[name], 0, batch)
+        for name, array in few.inputs.items()
+    }

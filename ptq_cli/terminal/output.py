@@ -1,0 +1,217 @@
+"""What a command prints on stdout: lines, tables, or one JSON document."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TextIO
+
+import click
+
+from ptq_cli.terminal.phrases import fill, glue, printable, unglue
+from ptq_cli.terminal.table_layout import (
+    BELOW_NAMES,
+    PADDING,
+    column_widths,
+    name_line,
+    row_blocks,
+    widths_below_names,
+)
+
+if TYPE_CHECKING:
+    from ptq_cli.evaluation.document.gate_result import ReportWarning
+    from ptq_cli.report.text.summary import Table
+
+# ``--quiet``: verdicts, paths and what was asked for on stdout, warnings and errors on stderr.
+
+
+KEY = f"{__name__}.quiet"
+"""Where click's contexts, which all share it, keep that the option was given."""
+
+
+def keep_quiet(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
+    """Remember that ``--quiet`` was given, before or after the command's name."""
+    if value:
+        context.meta[KEY] = True
+
+
+def is_quiet() -> bool:
+    """Tell whether notes, details, progress and next steps are to be left out."""
+    context = click.get_current_context(silent=True)
+    return context is not None and KEY in context.meta
+
+
+PIPE_WIDTH = 120
+"""Columns if stdout is not a terminal and COLUMNS is not set; a log viewer wraps long lines itself."""
+PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└┘┌┐─├┤◄►…≤–·µ", "__..::##|++++-||<>~<-.u")  # noqa: RUF001 - the dash itself
+"""Replacements, of equal width, for characters that the terminal's encoding does not have."""
+UNKNOWN = "–"  # noqa: RUF001 - a dash
+"""In a table: this was not kept."""
+CHOSEN = "*"
+"""In a table or a drawing: the method that was chosen."""
+
+
+def print_json(value: object) -> None:
+    """Print one JSON document."""
+    from ptq_cli.core.documents import to_json
+
+    click.echo(to_json(value), nl=False)
+
+
+def print_table(
+    table: "Table",
+    *,
+    right: tuple[int, ...] = (),
+    whole: tuple[int, ...] = (),
+    optional: tuple[int, ...] = (),
+) -> list[str]:
+    """Print a table that fits the terminal, and return the headers of the columns that were left out.
+
+    If the words of a table are too long for the terminal, each row is printed as a block of lines.
+
+    Columns of ``right`` are aligned to the right, cells of ``whole`` ones stay on one line, and ``optional``
+    ones are left out, the last first, where the terminal is too narrow.
+    """
+    if not table.rows:
+        return []
+    clean = replace(table, rows=tuple(tuple(map(_one_line, row)) for row in table.rows))
+    width = terminal_width()
+    widths = column_widths(clean, width, right=right, whole=whole, optional=optional)
+    if widths is not None:
+        text = _drawn(clean, widths, right)
+    elif (widths := widths_below_names(clean, width, optional=optional)) is not None:
+        text = _below_names(clean, widths, right, width)
+        widths[0] = 0
+    else:
+        click.echo(_writable(f"\n{row_blocks(clean, width)}\n"))
+        return []
+    click.echo(_writable(text), nl=False)
+    return [header for index, header in enumerate(table.header) if index not in widths]
+
+
+def _below_names(table: "Table", widths: dict[int, int], right: tuple[int, ...], width: int) -> str:
+    """Draw the columns but the first, and put the first cell of each row above it."""
+    _, header, rule, *lines = [
+        f"{BELOW_NAMES}{line}".rstrip() for line in _drawn(table, widths, right).split("\n")
+    ]
+    rows = [
+        line
+        for row, cells in zip(table.rows, lines, strict=False)
+        for line in (name_line(row[0], width), *([cells] if cells else []))
+    ]
+    return "\n".join(("", f"  {table.header[0]}", header, rule, *rows, "", ""))
+
+
+def _drawn(table: "Table", widths: dict[int, int], right: tuple[int, ...]) -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    # Text and not markup: a layer's name may hold [brackets].
+    drawn = RichTable(box=box.SIMPLE_HEAD)
+    for index, width in widths.items():
+        side: Literal["left", "right"] = "right" if index in right else "left"
+        drawn.add_column(Text(glue(table.header[index])), justify=side, width=width, overflow="fold")
+    for row in table.rows:
+        drawn.add_row(*(Text(glue(row[index]), style=_style(row[index])) for index in widths))
+    # As wide as the table is; what is beside it was decided above.
+    console = Console(width=sum(widths.values()) + PADDING * len(widths) + 1, highlight=False)
+    # Through click: at a broken pipe (ptq inspect | head) rich would exit with status 1 by itself.
+    with console.capture() as captured:
+        console.print(drawn)
+    return "".join(f"{line.rstrip()}\n" for line in unglue(captured.get()).splitlines())
+
+
+def terminal_width() -> int:
+    """Return COLUMNS, or the terminal's width, or ``PIPE_WIDTH``."""
+    return shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
+
+
+def fitted(text: str, stream: TextIO) -> str:
+    """Return lines that fit the terminal behind a stream; a pipe or a file gets them as they are."""
+    if not stream.isatty():
+        return text
+    width = terminal_width()
+    return "\n".join(
+        line if len(line) <= width else fill(line, width, rest="  ") for line in text.split("\n")
+    )
+
+
+def say(text: str) -> None:
+    """Print a line of the result."""
+    click.echo(_writable(fitted(printable(text), sys.stdout)))
+
+
+def detail(text: str) -> None:
+    """Print a line that ``--quiet`` leaves out: neither a verdict, nor a path, nor a warning."""
+    if not is_quiet():
+        say(text)
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr, with ``--quiet`` too: what it says may make the result useless."""
+    click.echo(fitted(printable(f"warning: {text}"), sys.stderr), err=True)
+
+
+def tell(text: str) -> None:
+    """Print a message that is not part of the result, on stderr; ``--quiet`` leaves it out."""
+    if not is_quiet():
+        click.echo(fitted(printable(text), sys.stderr), err=True)
+
+
+def _writable(text: str) -> str:
+    """Return ``text`` in characters that stdout can encode: a Latin-1 terminal has no bars and no boxes."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(PLAIN).encode(encoding, "replace").decode(encoding)
+    return text
+
+
+def _one_line(cell: str) -> str:
+    return printable(cell).replace("\n", "?")
+
+
+def _style(cell: str) -> str:
+    # The word carries the meaning; the color only helps to find it.
+    return {"FAIL": "bold red", "pass": "green", "float": "yellow"}.get(cell.partition(",")[0], "")
+
+
+# The warnings about a result: a line each on stderr, and what to try on lines of their own.
+
+
+def warn_of_result(warnings: "Iterable[ReportWarning]") -> None:
+    """Print on stderr what a user should know of a result."""
+    hints: dict[str, None] = {}
+    for warning in warnings:
+        warn(warning.message)
+        hints |= dict.fromkeys(warning.hints)
+    for hint in hints:
+        tell(f"hint: {hint}")
+
+
+# GitHub's job summary: the result of a command is added to it.
+
+
+VARIABLE = "GITHUB_STEP_SUMMARY"
+"""Environment variable with the summary's file; GitHub sets it for each step of a job."""
+
+
+def add_to_step_summary(markdown: str) -> None:
+    """Append Markdown to the job summary, if there is one.
+
+    If it cannot be written, a warning on stderr says so; the verdict does not change.
+    """
+    path = os.environ.get(VARIABLE)
+    if not path:
+        return
+    try:
+        with Path(path).open("a", encoding="utf-8") as page:
+            page.write(f"{markdown.rstrip()}\n\n")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        warn(f"cannot write the step summary '{path}' (set by {VARIABLE}): {reason}")
