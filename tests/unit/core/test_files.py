@@ -1,8 +1,9 @@
 import errno
 import hashlib
 import os
-import signal
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -177,24 +178,28 @@ class TestWhatIsReplaced:
         assert earlier.is_symlink()
 
 
-def test_sigterm_waits_until_all_files_are_written(tmp_path, monkeypatch):
-    ended = []
-    before = signal.signal(signal.SIGTERM, lambda *_: ended.append(names(tmp_path)))
-    write_bytes = Path.write_bytes
+INTERRUPTED = """
+import signal, sys
+from pathlib import Path
+from ptq_cli.core.files import write_together
 
-    def write_and_end(path, content):
-        # Whatever else writes a file meanwhile, such as a library its cache, must not end the tests.
-        if path.parent == tmp_path:
-            signal.raise_signal(signal.SIGTERM)
-        return write_bytes(path, content)
+folder, write_bytes = Path(sys.argv[1]), Path.write_bytes
 
-    try:
-        with monkeypatch.context() as patched:
-            patched.setattr(Path, "write_bytes", write_and_end)
-            write_together({tmp_path / "a": b"1", tmp_path / "b": b"2"})
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    assert ended == [["a", "b"]]
+def write_and_end(path, content):
+    signal.raise_signal(signal.SIGTERM)
+    return write_bytes(path, content)
+
+signal.signal(signal.SIGTERM, lambda *_: print(sorted(entry.name for entry in folder.iterdir())))
+Path.write_bytes = write_and_end
+write_together({folder / "a": b"1", folder / "b": b"2"})
+"""
+
+
+def test_sigterm_waits_until_all_files_are_written(tmp_path):
+    """In a process of its own: what other tests left in this one could end it."""
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "['a', 'b']\n"
 
 
 class TestRequireFile:
