@@ -1,7 +1,7 @@
 """Modules that cannot be imported without torch: they import it when they are imported, or one that does.
 
 An environment without torch (`tools/environments.py`) leaves them out and runs all others. A test that
-comes to need torch while it runs is skipped there. `tests/unit/test_torch_needed.py` holds what may need it.
+comes to need torch while it runs is skipped there. `tests/house/test_torch_needed.py` holds what may need it.
 """
 
 import re

@@ -53,8 +53,14 @@ COMMANDS = (
     "schema",
     "help",
 )
-MODULES = {"schema": "document_schema"}
-"""Commands whose file is not named as they are, because another file of the package is."""
+MODULES = {
+    "analyze": "analyze.command",
+    "bench": "latency.bench_command",
+    "drift": "drift.command",
+    "schema": "cli.commands.document_schema",
+    "tune": "tune.command",
+}
+"""Where a command is that is not in ``cli.commands``, in a file of its name."""
 CONTINUED = ("calibrate", "quantize", "export", "evaluate", "tune")
 """Commands that write checkpoints."""
 DONE, BUG = 0, 1
@@ -76,7 +82,8 @@ class LazyGroup(SectionGroup):
         """Return a command, or None if there is none with that name."""
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"ptq_cli.cli.commands.{MODULES.get(cmd_name, cmd_name)}")
+        name = MODULES.get(cmd_name, f"cli.commands.{cmd_name}")
+        module = importlib.import_module(f"ptq_cli.{name}")
         command: click.Command = module.command
         return command
 

@@ -7,7 +7,7 @@ from ptq_cli.core.errors import DataShapeError
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from tests.each_case import each_case
 
-from .graphs import build, quantized
+from tests.unit.plan.graphs import build, quantized
 
 
 def of(graph: str, sizes=None, opset: int = 20):
