@@ -7,7 +7,7 @@ UNIT = ROOT / "tests" / "unit"
 
 
 def has_module(test: Path) -> bool:
-    """Whether ``a/test_b.py`` has ``a/b.py`` or the room ``a/b``, and ``a/b/test_c.py`` at least ``a/b.py``."""
+    """Whether ``a/test_b.py`` has ``a/b.py`` or the room ``a/b``, and ``a/b/test_c.py`` has ``a/b.py``."""
     relative = test.relative_to(UNIT)
     own = relative.with_name(relative.name.removeprefix("test_"))
     places = (ROOT / "ptq_cli", ROOT)  # The package, and tools/… and benchmarks/….

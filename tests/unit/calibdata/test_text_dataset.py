@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.unit.calibdata.text.conftest import WORDS
 
 from ptq_cli.calibdata import token_samples
 from ptq_cli.calibdata.bind import bind_inputs
@@ -29,6 +28,7 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.tensors import IndexSpec, TensorSpec
 from ptq_cli.recipe.sections import ImageSettings, TextSettings
+from tests.small_tokenizers import WORDS
 
 INT64 = np.dtype(np.int64)
 IDS = TensorSpec("input_ids", INT64, (None, None))

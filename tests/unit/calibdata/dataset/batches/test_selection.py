@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
 
 from ptq_cli.calibdata.array_files import read_rows
 from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, parse_shard
@@ -16,6 +15,7 @@ from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.sections import ImageSettings, TextSettings
 from tests.each_case import each_case
+from tests.small_tokenizers import WORDS, save_tokenizers
 from tests.unit.calibdata.conftest import npy, tar_bytes
 
 SELECTIONS = [
