@@ -68,7 +68,7 @@ def lowered(found: Budget, budget: Budget) -> Budget:
 def _files(folder: str, pattern: str) -> list[Path]:
     """Files of the repository, new ones included, that are not ignored."""
     words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", f"{folder}/{pattern}"]
-    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S607
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
 
 
