@@ -7,17 +7,7 @@ import click
 
 from ptq_cli.cli.help_sections import DATA, OWN, SectionCommand, argument, option
 from ptq_cli.cli.options.gate_options import GENERATE, LATENCY_LIMIT, LIMITS, METRIC, PORTABLE, REGRESSION
-from ptq_cli.cli.options.model_options import (
-    BATCH_SIZE,
-    CARRY,
-    ENGINE,
-    RENAME,
-    RESTART,
-    SHARD,
-    THREADS,
-    TOKENIZER,
-    data_option,
-)
+from ptq_cli.cli.options.model_options import ENGINE, RESTART, SHARD, data_option
 from ptq_cli.cli.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
 
 
@@ -55,14 +45,9 @@ Exits with status 3 if a limit fails.
     LATENCY_LIMIT,
     PORTABLE,
     REGRESSION,
-    BATCH_SIZE,
-    RENAME,
-    CARRY,
-    TOKENIZER,
     SHARD,
     RESTART,
     ENGINE,
-    THREADS,
     RUN,
     RECIPES,
     GLOBALS,

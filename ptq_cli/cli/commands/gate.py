@@ -7,11 +7,12 @@ import click
 
 from ptq_cli.cli.help_sections import SectionCommand, argument
 from ptq_cli.cli.options.gate_options import LATENCY_LIMIT, LIMITS, MAX_SIZE, PORTABLE, REGRESSION, STRICT
-from ptq_cli.cli.options.shared_options import GLOBALS, PATH, settings_from, take
+from ptq_cli.cli.options.shared_options import GLOBALS, PATH, set_option, settings_from, take
 
 
 @click.command(
     cls=SectionCommand,
+    only="gate",
     short_help="Check limits against a report.",
     epilog="""\b
 Examples:
@@ -23,6 +24,7 @@ Exits with status 3 if a limit fails.
 """,
 )
 @argument("report", type=PATH)
+@set_option("Set another limit: gate.max_ratio.perplexity=1.02. Can be repeated.")
 @take(LIMITS, MAX_SIZE, LATENCY_LIMIT, PORTABLE, REGRESSION, STRICT, GLOBALS)
 def command(report: Path, as_json: bool, **options: Any) -> int:
     """Check limits against REPORT, a report.json. No model is loaded and no data is read.

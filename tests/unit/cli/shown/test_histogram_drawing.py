@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.cli.shown.drawings import LABEL, MARGIN, ROWS, draw_histogram, needs_log
+from ptq_cli.cli.shown.histogram_drawing import LABEL, MARGIN, ROWS, draw_histogram, needs_log
 from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import UINT8
