@@ -245,3 +245,28 @@ def test_explain_names_the_columns_that_do_not_fit(folder, ptq, monkeypatch):
     outcome = ptq("inspect --tensor relu")
 
     assert "by clipping, scale and zero point; --json has them" in outcome.err
+
+
+OF_THE_OTHER = table("""
+    inspect model.onnx --run ptq-run | PTQ-USAGE-001 | --run is about a run's calibration | leave MODEL out
+    inspect model.onnx --tensor relu | PTQ-USAGE-001 | --tensor is about a run's | leave MODEL out
+    inspect --depth 2 | PTQ-USAGE-001 | --depth is about the layers | ptq inspect MODEL
+    inspect --plot x.png | PTQ-USAGE-001 | --plot draws one tensor | --tensor NAME
+    inspect --tensor relu --sort name | PTQ-USAGE-001 | --sort orders a list | leave --sort out
+    inspect --run nowhere | PTQ-RUN-001 | no calibration in 'nowhere' | ptq inspect MODEL
+    report ptq-run ptq-run --run other | PTQ-USAGE-001 | --run is for the page of one run | leave REPORTS out
+    report --page x.html | PTQ-USAGE-001 | --page is for REPORTS | ptq report A B
+    export model.onnx | PTQ-USAGE-001 | MODEL is for --float alone | the run directory
+    export --float model.onnx | PTQ-USAGE-001 | --float needs an output | -o float.onnx
+    export --float model.onnx -o f.onnx --prefer size | PTQ-USAGE-001 | --prefer is not for --float | leave it out
+    bench --operators model.onnx | PTQ-USAGE-001 | --operators needs an output | -o FILE
+    bench --operators a.onnx b.onnx -o p.json | PTQ-USAGE-001 | --operators measures one | once for each
+    bench -o p.json | PTQ-USAGE-001 | --output is for the file of | --operators MODEL
+""")
+
+
+@each_case("words, code, says, hint", OF_THE_OTHER)
+def test_an_option_of_the_commands_other_use_is_refused(
+    refuse: Any, words: str, code: str, says: str, hint: str
+) -> None:
+    refuse(words, code, says, hint=hint)

@@ -91,8 +91,7 @@ def test_a_recipe_fixes_inputs(folder: Path) -> None:
     table("""
     --set model.inputs.rate=1            | PTQ-MODEL-009 | names 'rate', which is not an input of 'voice.onnx'
     --set model.inputs.sr=0.5            | PTQ-MODEL-009 | is int64, which cannot hold 0.5
-    --set model.inputs.sr=fast           | PTQ-USAGE-001 | 'sr=fast' is not of the form NAME=VALUE
-    --set model.inputs.sr=1 --set model.inputs.sr=2 | PTQ-USAGE-001 | gives 'sr' two values: 1 and 2
+    --set model.inputs.sr=fast           | PTQ-RECIPE-003 | 'model.inputs.sr' is 'fast', expected a number
 """),
 )
 def test_refused(folder: Path, refuse: Callable[..., None], words: str, code: str, said: str) -> None:

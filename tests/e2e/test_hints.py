@@ -18,7 +18,7 @@ def data(folder: Path) -> Path:
     holed = x.copy()
     holed[3, 0, 0, 0] = np.nan
     np.savez(folder / "nan.npz", x=holed)
-    np.savez(folder / "two.npz", image=x, target=label)
+    np.savez(folder / "two.npz", image=x, y=label)
     np.savez(folder / "many.npz", x=np.concatenate([x] * 5))
     return folder
 
@@ -28,7 +28,7 @@ def data(folder: Path) -> Path:
     table("""
     recipe init model.pt -o new.toml | PTQ-MODEL-003 | --arch model.py:build
     calibrate model.onnx --data nan.npz --run new | PTQ-DATA-008 | --set calibration.allow_nonfinite=true
-    calibrate --data two.npz --set data.rename.image=x --run new | PTQ-DATA-002 | data.rename.target=label
+    calibrate model.onnx --data two.npz --set data.rename.image=x | PTQ-DATA-002 | --set data.rename.y=label
     gate report.json | PTQ-USAGE-001 | --max-drop top1=0.01
     tune model.onnx --data many.npz --run new | PTQ-TUNE-001 | --budget sqnr_db=30
     recipe init model.onnx -o old.toml | PTQ-FILE-002 | --force

@@ -119,12 +119,12 @@ def test_pairs_that_a_model_holds_are_kept(folder: Path, ptq: Ptq) -> None:
 
 
 REFUSED = table("""
-    prepare model.onnx                               | PTQ-USAGE-001 | missing option '--output'
-    prepare model.onnx -o model.onnx                 | PTQ-USAGE-001 | would overwrite the model
-    prepare model.onnx --data calib.npz -o calib.npz | PTQ-USAGE-001 | calibration data
-    prepare model.onnx -o ptq-run                    | PTQ-FILE-002  | it is a folder
-    prepare none.onnx -o f.onnx                      | PTQ-FILE-001  | 'none.onnx' does not exist
-    prepare model.pt --arch model.py:build -o f.onnx | PTQ-MODEL-007 | are not known (x)
+    export --float model.onnx                               | PTQ-USAGE-001 | missing option '--output'
+    export --float model.onnx -o model.onnx                 | PTQ-USAGE-001 | would overwrite the model
+    export --float model.onnx --data calib.npz -o calib.npz | PTQ-USAGE-001 | calibration data
+    export --float model.onnx -o ptq-run                    | PTQ-FILE-002  | it is a folder
+    export --float none.onnx -o f.onnx                      | PTQ-FILE-001  | 'none.onnx' does not exist
+    export --float model.pt --arch model.py:build -o f.onnx | PTQ-MODEL-007 | are not known (x)
 """)
 
 

@@ -221,7 +221,7 @@ def test_shards_hold_whole_recordings_and_merge_exactly(place: Path, ptq: Any) -
 
 def test_a_limit_on_drift_ends_with_status_3(place: Path, ptq: Any) -> None:
     words = "quantize m.onnx --data a.npz --eval-data b.npz --set gate.max_drift."
-    assert ptq(f"{words} sqnr_db=60").status == 0
+    assert ptq(f"{words}sqnr_db=60").status == 0
     report = json.loads(Path("ptq-run/report.json").read_text())
     loss = {item["metric"]: item["loss"] for item in report["stream"]["drifts"]}
     worst = max(loss, key=lambda name: loss[name])

@@ -242,7 +242,7 @@ def test_code_that_has_changed_is_asked_for_again(cloned: Path, ptq: Ptq) -> Non
     assert ptq("inspect model.pt --trust-code").status == 0
     with (cloned / "own.py").open("a") as stream:
         stream.write("# changed\n")
-    outcome = ptq("inspect")
+    outcome = ptq("inspect model.pt")
     require_refusal(outcome, True)
     assert "'model.arch' would run 'own.py:build', which has changed since you trusted it" in outcome.err
 
@@ -263,7 +263,7 @@ def test_a_link_to_code_is_the_code_that_it_leads_to(cloned: Path, ptq: Ptq) -> 
     (cloned / "it-ran").unlink()
     (cloned / "own.py").rename("other.py")
     (cloned / "own.py").symlink_to("other.py")
-    require_refusal(ptq("inspect"), True)
+    require_refusal(ptq("inspect model.pt"), True)
     assert not (cloned / "it-ran").exists()
 
 
@@ -277,7 +277,7 @@ def test_what_was_compiled_before_is_not_trusted(code: str, cloned: Path, ptq: P
     (cloned / "evil.py").write_text(CODE)
     cached = importlib.util.cache_from_source(str(cloned / "own.py"))
     py_compile.compile("evil.py", cached, invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
-    assert ptq("inspect").status == 0
+    assert ptq("inspect model.pt").status == 0
     assert not (cloned / "it-ran").exists()
 
 
@@ -296,4 +296,4 @@ def test_a_home_that_cannot_be_written_stops_nothing(
 ) -> None:
     monkeypatch.setenv("PTQ_CONFIG_DIR", str(cloned / "own.py"))
     assert ptq("inspect model.pt --trust-code").status == 0
-    require_refusal(ptq("inspect"), True)
+    require_refusal(ptq("inspect model.pt"), True)

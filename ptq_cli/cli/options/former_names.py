@@ -93,7 +93,7 @@ def _assignment(key: str, option: str, words: Sequence[str], *, negated: bool) -
     if kind.startswith("table"):
         if typed == "none" and key.partition(".")[2] in WORDS_OF_NONE:
             typed = "*=none"
-        return shlex.quote(f"{key}.{typed}") if typed else f"{key}.NAME=VALUE"
+        return shlex.quote(f"{key}.{typed}") if "=" in (typed or "") else f"{key}.NAME=VALUE"
     return shlex.quote(f"{key}={typed}") if typed else f"{key}=VALUE"
 
 

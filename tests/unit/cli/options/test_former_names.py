@@ -61,6 +61,7 @@ USED = {
     "tune m --serve-batch 8": "--set export.serve_batch=8",
     "quantize m --rename img/x.1=x": "--set data.rename.img/x.1=x",
     "calibrate m --batch-axis none": "--set 'data.batch_axis.*=none'",
+    "calibrate m --batch-axis nnone": "--set data.batch_axis.NAME=VALUE",
     "calibrate m --batch-axis state.1=none": "--set data.batch_axis.state.1=none",
     "tune m --carry present.*=past.*": "--set 'data.carry.present.*=past.*'",
     "calibrate m --steps 8": "--set data.steps=8",
