@@ -198,7 +198,7 @@ _WRITERS = {
 
 def _as_onnx(case: Case, scratch: Path) -> Path:
     path = scratch / "cnn.onnx"
-    words = ["prepare", str(case.model), "--output", str(path)]
+    words = ["export", "--float", str(case.model), "--output", str(path)]
     run_ptq(words, case.model.parent)
     return path
 

@@ -53,7 +53,7 @@ class Network:
     def __init__(self, folder: Path, samples: int) -> None:
         """Calibrate and export a network, and run its float model."""
         with tempfile.TemporaryDirectory() as run:
-            count = ["--samples", str(CALIBRATED), "--threads", "1"]
+            count = ["--samples", str(CALIBRATED), "--set", "runtime.threads=1"]
             run_ptq(["calibrate", "model.onnx", "--data", "calib.npz", *count, "--run", run], folder)
             run_ptq(["export", "--run", run, "--recover", "none"], folder)
             self.model = read_model(Path(run) / "model.float.onnx").load()

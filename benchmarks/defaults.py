@@ -95,7 +95,7 @@ def _measured(folder: Path, scratch: Path, samples: int) -> Iterator[tuple[float
 
 def _processor_time(words: Sequence[str], folder: Path) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run_ptq([*words, "--threads", "1"], folder)
+    run_ptq([*words, "--set", "runtime.threads=1"], folder)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 

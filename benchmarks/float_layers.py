@@ -64,7 +64,7 @@ def _lines(folders: Sequence[Path], samples: int, recover: str, times: Sequence[
 
 
 def _quantized(folder: Path, run: Path, rungs: str, limit: float, samples: int) -> Path:
-    count = ["--samples", str(samples), "--threads", "1", "--set", "evaluation.latency=false"]
+    count = ["--samples", str(samples), "--set", "runtime.threads=1", "--set", "evaluation.latency=false"]
     choices = ["--recover", rungs, "--set", f"recovery.float_time={limit}"]
     run_ptq(["quantize", "model.onnx", "--data", "calib.npz", *choices, "--run", str(run), *count], folder)
     return run / "model.int8.onnx"

@@ -101,9 +101,10 @@ def of_sample() -> Subject:
     """Return the sample model with its whole texts."""
     from tokenizers import Tokenizer
 
-    tokenizer = ("--tokenizer", str(SAMPLE / "tokenizer.json"))
+    file = str(SAMPLE / "tokenizer.json")
+    tokenizer = ("--set", f"text.tokenizer={file}")
     text = (SAMPLE / "eval.txt").read_text("ascii")
-    ids = Tokenizer.from_file(tokenizer[1]).encode(text).ids
+    ids = Tokenizer.from_file(file).encode(text).ids
     return Subject(
         SAMPLE.name,
         SAMPLE / "model.onnx",

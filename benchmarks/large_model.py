@@ -20,12 +20,12 @@ WIDTH, LAYERS = 8192, 10
 DECODER_LAYERS = 15
 """Of as many parameters as a language model of 1 billion."""
 COMMANDS = (
-    ("calibrate", "calibrate large.onnx --data x.npz --batch-size 2", "at most 1.3"),
+    ("calibrate", "calibrate large.onnx --data x.npz --set calibration.batch_size=2", "at most 1.3"),
     ("export", "export", "at most 1.3"),
     ("evaluate", "evaluate --eval-data x.npz", "at most 1.3"),
     (
         "quantize: all stages in one process",
-        "quantize large.onnx --data x.npz --batch-size 2 --run one",
+        "quantize large.onnx --data x.npz --set calibration.batch_size=2 --run one",
         "at most 1.3",
     ),
 )
@@ -37,7 +37,7 @@ WEIGHTS = (
 )
 
 
-FOUR_BITS = ("--preset", "w4_block32", "--set", "weights.symmetric=false", "--threads", "1")
+FOUR_BITS = ("--preset", "w4_block32", "--set", "weights.symmetric=false", "--set", "runtime.threads=1")
 LAYERS_OF_DECODER, SEQUENCES, LENGTH = 22, 8, 128
 FEW_WORDS, SOME_WORDS = 256, 8192
 """Layers are measured with few words, and what is made of words by the difference of both."""

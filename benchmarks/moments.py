@@ -77,8 +77,8 @@ def row(scratch: Path, model: Path, count: int) -> list[str]:
         "--moments",
         "--run",
         str(run),
-        "--threads",
-        "1",
+        "--set",
+        "runtime.threads=1",
         "--set",
         f"runtime.max_memory={LIMIT}",
     ]

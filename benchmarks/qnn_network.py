@@ -77,7 +77,7 @@ def main() -> None:
 def measure(folder: Path, scratch: Path, samples: int, flags: Sequence[str]) -> Measured:
     """Quantize a network, find where its operators are placed, and evaluate it."""
     run = scratch / f"run{len(flags)}"
-    place = ["--run", str(run), "--threads", "1"]
+    place = ["--run", str(run), "--set", "runtime.threads=1"]
     run_ptq(["quantize", *_words(folder, samples), *flags, "--target", "qnn", *place], folder)
     graph = open_quantized(run / "model.int8.onnx")
     kernels = QNN_HTP.find_kernels(graph)
@@ -86,7 +86,7 @@ def measure(folder: Path, scratch: Path, samples: int, flags: Sequence[str]) -> 
         name: dict(Counter(node.op_type for node in operators if kernels[node.name or ""].name == name))
         for name in (ON_HTP, ON_FLOATS, ON_CPU)
     }
-    evaluated = ["--eval-samples", str(samples), "--threads", "1"]
+    evaluated = ["--eval-samples", str(samples), "--set", "runtime.threads=1"]
     if not (folder / "ptq.toml").exists():
         evaluated += ["--eval-data", "eval.npz"]
     htp, runtime = (
@@ -111,10 +111,10 @@ def _words(folder: Path, samples: int) -> list[str]:
     """Return what says which model and data: a sample has a recipe for them."""
     words = ["--set", "run.evaluate=false"]
     if (folder / "ptq.toml").exists():
-        return [*words, "--input-shape", "batch=1"]
+        return [*words, "--set", "model.input_shape.batch=1"]
     with np.load(folder / "calib.npz") as arrays:
         shapes = [f"{name}=1,{','.join(map(str, array.shape[1:]))}" for name, array in arrays.items()]
-    shaped = [word for shape in shapes for word in ("--input-shape", shape)]
+    shaped = [word for shape in shapes for word in ("--set", f"model.input_shape.{shape}")]
     return ["model.onnx", "--data", "calib.npz", "--samples", str(samples), *words, *shaped]
 
 

@@ -76,7 +76,14 @@ def _row(folder: Path, scratch: Path, samples: int) -> str:
         announced[0] = seconds_of(work, threads, 0.0)
         return 0.0
 
-    words = ["quantize", str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--threads", "1"]
+    words = [
+        "quantize",
+        str(folder / "model.onnx"),
+        "--data",
+        str(folder / "calib.npz"),
+        "--set",
+        "runtime.threads=1",
+    ]
     words += ["--samples", str(samples), "--run", str(scratch), "--recover", "all", "--quiet"]
     words += ["--set", "evaluation.latency=false"]
     words += ["--weight-bits", "4"] if folder.name == RESNET50 else []

@@ -76,7 +76,7 @@ def _folders(folder: Path, only: Sequence[str] | None, scratch: Path) -> Iterato
 
 def write_cnn(folder: Path) -> None:
     """Write the CNN sample and its data as a folder of a network."""
-    run_ptq(["prepare", str(CNN / "model.pt"), "-o", str(folder / "model.onnx")], CNN)
+    run_ptq(["export", "--float", str(CNN / "model.pt"), "-o", str(folder / "model.onnx")], CNN)
     write_decoded("calibration", folder / "calib.npz")
     write_decoded("evaluation", folder / "eval.npz")
 

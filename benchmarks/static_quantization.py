@@ -131,7 +131,7 @@ def _case(scratch: Path, name: str, title: str) -> Case:
 
 def _cases(scratch: Path) -> Iterator[Case]:
     cnn = _case(scratch, "cnn", "CNN sample")
-    run_ptq(["prepare", str(CNN / "model.pt"), "-o", str(cnn.model)], CNN)
+    run_ptq(["export", "--float", str(CNN / "model.pt"), "-o", str(cnn.model)], CNN)
     write_decoded("calibration", cnn.calibration)
     write_decoded("evaluation", cnn.evaluation)
     yield cnn

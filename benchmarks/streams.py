@@ -29,12 +29,12 @@ SHOWN = (0, 8, 16, 32, 64, 128, 192, 256, 320, 384, 448, 511)
 SAMPLE = Path(__file__).parents[1] / "sample_models" / "shakespeare_language_model"
 GRU = "model.onnx --data calib.npz --eval-data eval.npz"
 DECODER = (
-    "decoder_with_past_model.onnx --data calib.txt --eval-data eval.txt --tokenizer tokenizer.json "
-    f"--set text.window={STEPS} --carry 'present.*=past_key_values.*'"
+    "decoder_with_past_model.onnx --data calib.txt --eval-data eval.txt --set text.tokenizer=tokenizer.json "
+    f"--set text.window={STEPS} --set 'data.carry.present.*=past_key_values.*'"
 )
 FEATURES, HIDDEN = 32, 96
 FRAME, OVERLAP, RATE = 512, 64, 16000
-VAD = "--input sr=16000 --set data.frame=576 --set data.hop=512"
+VAD = "--set model.inputs.sr=16000 --set data.frame=576 --set data.hop=512"
 VARIANTS = (
     f"quantize MODEL --data calib {VAD}",
     f"quantize MODEL --data calib {VAD} --recover all",
@@ -116,7 +116,7 @@ def curve_of(words: str, folder: Path) -> dict[int, tuple[float, float]]:
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(folder):
         ptq(
             f"quantize {words} --set run.evaluate=true --set evaluation.latency=false --run {place}/run "
-            f"--samples {RECORDINGS} --set evaluation.samples={RECORDINGS} --steps {STEPS}"
+            f"--samples {RECORDINGS} --set evaluation.samples={RECORDINGS} --set data.steps={STEPS}"
         )
         curve = json.loads(Path(place, "run", "report.json").read_text("utf-8"))["stream"]["curve"]
     found = {}

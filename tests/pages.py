@@ -319,7 +319,7 @@ class Network:
             sensitivity=found,
             cause="outliers",
             finding=self.text,
-            remedy=f"--override {self.text}",
+            remedy=f"--set override={self.text}",
         )
 
     def _changes(self) -> Changes:

@@ -20,7 +20,8 @@ INTRODUCTION = """\
 
 Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. The last column of
 each table names the key of the [recipe](recipe.md) that a flag sets. `--set KEY=VALUE` sets any key, and
-`ptq recipe keys` lists them. A shell can [complete](completion.md) commands, options, keys and values.
+`ptq recipe keys` lists them. `eval "$(_PTQ_COMPLETE=bash_source ptq)"` lets Bash complete commands, options
+and choices; Zsh and Fish have `zsh_source` and `fish_source`.
 
 ## Output
 

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ptq_cli.pipeline.views.staircase import staircase_of
-from ptq_cli.pipeline.views.staircase_plot import draw_axes
 from ptq_cli.pipeline.views.tensor_plot import STYLE
 from ptq_cli.quantizers import (
+    affine_k_bit_quantize,
     ceil,
     clamp,
+    fake_quantize,
     fixed_point,
     floor,
     k_bit_quantize,
@@ -31,8 +31,7 @@ from ptq_cli.quantizers import (
     step_quantize,
 )
 from ptq_cli.quantizers import round as round_straight_through
-from ptq_cli.quantizers.curve import Curve
-from ptq_cli.recipe.quantizer_families import Value, find_family
+from tools.quantizer_curves import BEYOND, Curve, beyond, draw_axes
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"
 PANEL_INCHES, HEIGHT_INCHES = 2.9, 3.1
@@ -48,8 +47,10 @@ NEAR = 0.02
 CENTERS = torch.tensor([-1.5, -0.6, 0.0, 0.4, 1.6])
 
 
-def _family(name: str, **settings: Value) -> Curve:
-    return staircase_of(find_family(name), settings).curve
+def _dorefa_weight(x: torch.Tensor) -> torch.Tensor:
+    """Return weights with 2 bits and an amax of 1."""
+    width, low = torch.tensor(2.0), torch.tensor(-1.0)
+    return affine_k_bit_quantize((clamp(x, -1.0, 1.0) - low) / width, 2, width, low)
 
 
 def figures() -> Mapping[str, Mapping[str, Curve]]:
@@ -62,18 +63,20 @@ def figures() -> Mapping[str, Mapping[str, Curve]]:
             "clamp(x, -1, 1)": Curve(lambda x: clamp(x, -1.0, 1.0), -2.2, 2.2),
         },
         "scaled": {
-            "bits=3, amax=1": _family("scaled", bits=3),
-            "bits=3, amax=1, unsigned": _family("scaled", bits=3, unsigned=True),
+            "bits=3, amax=1": beyond(lambda x: fake_quantize(x, 1.0, bits=3), -1.0, 1.0),
+            "bits=3, amax=1, unsigned": Curve(
+                lambda x: fake_quantize(x, 1.0, bits=3, unsigned=True), 0.0, 1.0 + BEYOND
+            ),
         },
         "fixed_point": {
-            "bits=3": _family("fixed_point", bits=3),
+            "bits=3": beyond(lambda x: fixed_point(x, 3), -1.0, 0.75),
             "bits=3, symmetric, alpha=0.5": Curve(
                 lambda x: fixed_point(x, 3, symmetric=True, alpha=0.5), -1.4, 1.4
             ),
         },
         "dorefa": {
             "k_bit_quantize, k=2": Curve(lambda x: k_bit_quantize(x, 2), -0.4, 1.4),
-            "a weight, k=2, amax=1": _family("dorefa", bits=2),
+            "a weight, k=2, amax=1": beyond(_dorefa_weight, -1.0, 1.0),
         },
         "step": {
             "step_quantize, step=0.5": Curve(lambda x: step_quantize(x, 0.5), -1.7, 1.7),

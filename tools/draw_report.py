@@ -24,7 +24,7 @@ from tools.processors.page import open_browser
 ROOT = Path(__file__).parent.parent
 COMMANDS = {
     "cifar10_cnn": ("quantize model.pt --max-drop top1=0.01 --min sqnr_db=25",),
-    "shakespeare_language_model": ("quantize model.onnx --max-ratio perplexity=1.02",),
+    "shakespeare_language_model": ("quantize model.onnx --set gate.max_ratio.perplexity=1.02",),
     "shapes_detector": ("quantize model.onnx --max-drop map50=0.02 --max-drop found=0.02",),
     "spoken_digits_transformer": ("quantize model.pt --max-drop top1=0.01",),
 }
@@ -74,7 +74,7 @@ def _compare(folder: Path, target: Path) -> None:
             "calibrate model.pt --method histogram",
             *(f"export --reset {flags} --output {name}.onnx" for name, flags in EXPORTS.items()),
             f"evaluate {models}",
-            f"compare {reports} --page compare.html",
+            f"report {reports} --page compare.html",
         ],
     )
     save(photograph(folder / "compare.html", "#charts", "#charts"), target)

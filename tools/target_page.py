@@ -47,8 +47,8 @@ exported for another target that quantizes no further tensors, as `tensorrt` aft
   file is as large as the float model, the engine is not.
 - **qnn** ([guide](guides/qualcomm.md)) is for Qualcomm's HTP: pairs of one type around every operator,
   uint16 by an override, Sigmoid, Tanh and Softmax with the scales that their kernels have built in, static
-  shapes (`--input-shape batch=1`). `ptq verify` and `evaluate` run on the HTP simulator where it is installed
-  ([0028](decisions/0028-the-htp-and-its-simulator.md)).
+  shapes (`--set model.input_shape.batch=1`). `ptq verify` and `evaluate` run on the HTP simulator where it is
+  installed ([0028](decisions/0028-the-htp-and-its-simulator.md)).
 - **generic** is for compilers that ptq does not know. ONNX Runtime computes its Conv before a Relu in
   float.
 
@@ -58,7 +58,7 @@ ranges at each run, and others in float; `kernel = ""` under `[op.LSTM]` in a ta
 all of them in float ([0010](decisions/0010-weights-in-the-file.md)).
 
 Tied tensors share one scale and zero point, from their merged statistics. To keep layers in float or give
-them other integers, use `--exclude`, `--override` and [`[[override]]`](recipe.md#override); what the
+them other integers, use `--exclude`, [`[[override]]`](recipe.md#override); what the
 target cannot do is an error.
 
 ## The same sums on every processor

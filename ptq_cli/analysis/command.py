@@ -5,10 +5,8 @@ from typing import Any
 
 import click
 
-from ptq_cli.terminal.options import completion
-from ptq_cli.terminal.options.completion import complete_names
 from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.terminal.options.model_options import BATCH_SIZE, RENAME, THREADS, data_option
+from ptq_cli.terminal.options.model_options import data_option
 from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN, request_from, take
 
 
@@ -34,7 +32,6 @@ Examples:
 @option(
     OWN,
     "--metric",
-    shell_complete=complete_names(completion.metrics, or_files=True),
     metavar="NAME",
     help="Metric for each layer's drop.  [default: top1 if there are labels]",
 )
@@ -83,7 +80,7 @@ Examples:
     metavar="FILE",
     help="Also write overlays for Model Explorer: SQNR to FILE; kernels, bits and times beside it.",
 )
-@take(BATCH_SIZE, RENAME, THREADS, RUN, RECIPES, GLOBALS)
+@take(RUN, RECIPES, GLOBALS)
 def command(
     quantized_model: Path | None,
     run: Path,

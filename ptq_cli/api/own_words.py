@@ -8,8 +8,8 @@ from typing import Any, ParamSpec, TypeVar, cast, get_origin, get_type_hints
 
 from ptq_cli.api.passed_objects import onnx_file, pass_data, pass_model
 from ptq_cli.core.errors import PtqError, UsageError
-from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, setting_types
-from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, parse_override, parse_value, setting_types
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE
 from ptq_cli.recipe.keyword_settings import Settings
 from ptq_cli.setup.resolve import COMMAND_LINE, Request
 
@@ -24,21 +24,24 @@ KEYS = {
 _CALLS = {
     "calibrate --moments": "collect_moments",
     "evaluate --shard": "evaluate_shard",
-    "calibration show": "show_calibration",
+    r"inspect --run (?:'[^']*'|\S+)": "show_calibration",
+    "inspect --tensor": "explain",
+    "export --float": "prepare",
+    "report [A-Z]+ [A-Z]+": "compare",
     "report": "report_page",
 }
 """What commands are called in Python, if not as in the terminal."""
-_SAME = (
-    "calibrate export evaluate analyze drift quantize tune verify bench inspect prepare merge explain compare"
-)
-_COMMAND = re.compile(rf"\bptq ({'|'.join([*_CALLS, *_SAME.split()])})\b((?: [a-z_]+=\S*[^\s,.;:])*)")
+_SAME = "calibrate export evaluate analyze drift quantize tune verify bench inspect merge"
+_COMMAND = re.compile(rf"\bptq ({_SAME.replace(' ', '|')})\b((?: [a-z_]+=\S*[^\s,.;:])*)")
 _OPTION = re.compile(
     r"--(?P<no>no-)?(?P<name>[a-z][a-z-]*[a-z])\b"
     r"(?: (?P<value>(?:[\w.]+=)?'[^']*'|[^\s'-]\S*?(?=[.,;:)]*(?:\s|$))))?"
 )
 _SET = re.compile(
-    r"--set (?P<quote>'?)(?P<key>[a-z]+\.[a-z_]+)(?P<rest>[.=][^\s']*?)(?P=quote)(?=[.,;:)]*(?:\s|$))"
+    r"--set (?:'(?P<quoted>[^']+)'|(?P<plain>(?:[a-z]+\.[a-z_]+|override)(?:[.=]\S*?)?(?=[.,;:)]*(?:\s|$))))"
 )
+_TWICE = re.compile(r"\b(\w+=\w+) or \1\b")
+"""What two keys of the recipe, one for each stage, are called in Python."""
 _PASSED = re.compile(r"ptq_cli\.api\.passed_objects:([0-9A-Za-z]*)_[0-9a-f]{16}(_[0-9]+)?")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _BLANK = re.compile(r"[A-Z]+(\.[a-z]+)?|…")
@@ -67,10 +70,14 @@ def in_python(text: str, kinds: dict[str, Any], given: Iterable[str] = ()) -> st
 
     Example:
         >>> kinds = get_type_hints(Settings)
-        >>> in_python("pass --batch-size 1, or run ptq evaluate --metric top1_loss again", kinds)
-        "pass batch_size=1, or run ptq_cli.evaluate(metric=['top1_loss']) again"
+        >>> in_python("pass --samples 1, or run ptq evaluate --metric top1_loss again", kinds)
+        "pass samples=1, or run ptq_cli.evaluate(metric=['top1_loss']) again"
         >>> in_python("--set text.window=8, or --set evaluation.latency=false", kinds)
         'window=8, or latency=False'
+        >>> in_python("leave --set data.rename out, or pass --set 'data.rename.a b=x'", kinds)
+        "leave rename out, or pass rename={'a b': 'x'}"
+        >>> in_python("--set 'override=head*:quantize=true' asks for that", kinds)
+        "override=[{'match': 'head*', 'quantize': True}] asks for that"
         >>> in_python("the command line: 'evaluation.metrics' is 'top1'", kinds, ["metric"])
         "'metric' is 'top1'"
     """
@@ -80,18 +87,27 @@ def in_python(text: str, kinds: dict[str, Any], given: Iterable[str] = ()) -> st
         for key in (key for key, meant in KEYS.items() if meant == name):
             text = text.replace(f"'{key}'", f"'{name}'")
     for words, name in _CALLS.items():
-        text = re.sub(rf"\bptq {words}\b", f"ptq_cli.{name}()", text)
+        text = re.sub(rf"\bptq {words}(?!\w)", f"ptq_cli.{name}()", text)
     text = _SET.sub(_option, text.replace("add --trust-code", "call it in a block of ptq_cli.trust_code()"))
     text = _OPTION.sub(lambda match: _argument(match, kinds), _PASSED.sub(r"\1", text))
+    text = _TWICE.sub(r"\1", text)
     return _COMMAND.sub(lambda match: f"ptq_cli.{match[1]}({', '.join(match[2].split())})", text)
 
 
 def _option(match: re.Match[str]) -> str:
     """Return ``--set KEY=VALUE`` as an option of its own, with the name of the argument."""
-    flag = KEYS[match["key"]].replace("_", "-")
-    value, quote = match["rest"][1:], match["quote"]
-    if setting_types()[match["key"]] in (bool, bool | None):
+    section, _, rest = (match["quoted"] or match["plain"]).partition(".")
+    if section.startswith(OVERRIDE):
+        pattern, equals, said = match["quoted"].partition("=") if match["quoted"] else (section, "", "")
+        return f"override={[parse_override(said)]}" if equals else pattern
+    field, mark, value = re.split("([.=]|$)", rest, maxsplit=1)
+    key = f"{section}.{field}"
+    flag = KEYS[key].replace("_", "-")
+    if not mark:
+        return f"--{flag}"
+    if setting_types()[key] in (bool, bool | None):
         return f"--{'no-' if value == 'false' else ''}{flag}"
+    quote = "'" if match["quoted"] else ""
     return f"--{flag} {quote}{value}{quote}"
 
 
@@ -109,6 +125,9 @@ def _argument(match: re.Match[str], kinds: dict[str, Any]) -> str:
 def _written(name: str, text: str, kind: Any) -> str | None:
     """Return the word after an option as a value of Python, or None if it belongs to the sentence."""
     if get_origin(kind) is dict:
+        text = text.strip("'")
+        if text.startswith("{"):
+            return repr(parse_value(text, kind))
         key, equals, value = text.partition("=")
         return f"{{{key!r}: {_literal(value)}}}" if equals else None
     if not re.search(r"[^a-z]", text) and text not in _choices(name):

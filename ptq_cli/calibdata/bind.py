@@ -13,13 +13,14 @@ from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels
 from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
+from ptq_cli.core.words import entry_option
 
 # Which array of the data belongs to which input of the model.
 
 
 BRANCH = "use_cache_branch"
 """Input of exported decoders that have one branch for a cache and one without."""
-FIXED_BRANCH = f"fix it, because a cache is empty before the first token: --input {BRANCH}=false"
+FIXED_BRANCH = f"fix it, because a cache is empty before the first token: --set model.inputs.{BRANCH}=false"
 
 
 def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
@@ -31,7 +32,8 @@ def match_names(dataset: Dataset, wanted: Sequence[str]) -> dict[str, str]:
     for found, name in dataset.renamed.items():
         if name not in wanted and name not in LABEL_NAMES:
             raise DataNameError(
-                f"--rename {found}={name}: the model has no input '{name}'{did_you_mean(name, list(wanted))}",
+                f"{entry_option('data.rename', found, name)}: the model has no input '{name}'"
+                f"{did_you_mean(name, list(wanted))}",
                 hint=f"the model's inputs: {_quoted(wanted)}; labels are named '{LABEL_NAMES[0]}'",
             )
     places = [name for name in dataset.specs if name.startswith(POSITION)]
@@ -93,14 +95,15 @@ def require_names(found: Collection[str], wanted: Mapping[str, str], where: str)
         raise DataNameError(
             f"array '{unknown[0]}' of {where} is not an input of the model{did_you_mean(unknown[0], keys)}",
             hint=f"the model's inputs: {_quoted(wanted)}; labels are named 'label', or with "
-            f"--rename {unknown[0]}=label",
+            f"{entry_option('data.rename', unknown[0], 'label')}",
         )
 
 
 def _renaming(key: str, unknown: Sequence[str]) -> str:
     if not unknown:
         return "name each array as the model names its input; an input without axes takes one number"
-    return f"name each array as the model names its input, or pass --rename {unknown[0]}={key}"
+    renaming = entry_option("data.rename", unknown[0], key)
+    return f"name each array as the model names its input, or pass {renaming}"
 
 
 def _quoted(names: Mapping[str, object] | Sequence[str]) -> str:
@@ -122,7 +125,8 @@ def scalar_of(array: Array, spec: TensorSpec, where: str) -> Array:
         raise DataShapeError(
             f"input '{spec.name}' is a single value, but the values of a batch differ in {where}: "
             f"{', '.join(map(str, np.unique(array)[:3]))}",
-            hint=f"--batch-size 1 gives each sample its own value, and --input {spec.name}=VALUE fixes it",
+            hint="--set calibration.batch_size=1 or --set evaluation.batch_size=1 gives each sample its own "
+            f"value, and {entry_option('model.inputs', spec.name, 'VALUE')} fixes it",
         )
     return _as_type(value, spec.dtype)
 
@@ -275,8 +279,9 @@ def fixed_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
         if other != size:
             raise DataShapeError(
                 f"the model's inputs fix different batch sizes: '{first}' {size}, '{name}' {other}",
-                hint=f"name the axis of the samples with --batch-axis {name}=1, or none with "
-                f"--batch-axis {name}=none; otherwise export the model with a dynamic batch axis",
+                hint=f"name the axis of the samples with {entry_option('data.batch_axis', name, 1)}, or none "
+                f"with {entry_option('data.batch_axis', name, 'none')}; otherwise export the model with a "
+                "dynamic batch axis",
             )
     return size
 

@@ -9,9 +9,10 @@ import numpy as np
 from ptq_cli.core.errors import CarryError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
+from ptq_cli.core.words import entry_option
 
 NOTHING = ("*", "none")
-"""What ``--carry none`` says: no output is fed back."""
+"""What ``--set 'data.carry.*=none'`` says: no output is fed back."""
 # What exporters add to the name of a state, at its start and at its end.
 _BEFORE = re.compile(
     r"^((present|past)(_key_values?)?|previous|prev|next|new|updated|initial|init|output|out|input|in)[_.](?=\w)"
@@ -48,7 +49,8 @@ class Carry:
         fits = array.ndim == len(self.state.shape) and all(size in (None, own) for own, size in pairs)
         if not fits:
             raise CarryError(
-                f"--carry {self}: the output '{self.output}' has shape {format_shape(array.shape)}, and the "
+                f"{entry_option('data.carry', self.output, self.state.name)}: the output '{self.output}' has "
+                f"shape {format_shape(array.shape)}, and the "
                 f"input '{self.state.name}' {format_shape(self.state.shape)}",
                 hint="name the output that is the next step's input",
             )
@@ -67,7 +69,7 @@ def cached_positions(carries: Sequence[Carry], states: Mapping[str, Array]) -> i
 
 
 def named_carries(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return which outputs are named; none if the last said is ``--carry none``.
+    """Return which outputs are named; none if the last said is ``--set 'data.carry.*=none'``.
 
     Tables of recipes and flags are joined in the order in which they count.
 
@@ -173,13 +175,13 @@ def _require_pair(
     for kind, wanted, known in (("output", output, outputs), ("input", name, states)):
         if wanted not in known:
             raise CarryError(
-                f"--carry {output}={name}: the model has no {kind} '{wanted}'"
+                f"{entry_option('data.carry', output, name)}: the model has no {kind} '{wanted}'"
                 f"{did_you_mean(wanted, list(known))}",
-                hint=f"its {kind}s: {', '.join(known)}; write --carry OUTPUT=INPUT",
+                hint=f"its {kind}s: {', '.join(known)}; write --set data.carry.OUTPUT=INPUT",
             )
     if reason := _misfit(outputs[output], states[name]):
         raise CarryError(
-            f"--carry {output}={name}: the output '{output}' {reason}",
+            f"{entry_option('data.carry', output, name)}: the output '{output}' {reason}",
             hint="name the output that is the next step's input, or export the model so that both are alike",
         )
 
@@ -195,5 +197,5 @@ def require_start(carry: Carry, given: Collection[str]) -> None:
             f"the state '{name}' is {format_shape(carry.state.shape)}, so its size at the first step is "
             "not known",
             hint=f"save its start as an array '{name}' in the data, or name the axis of the samples: "
-            f"--batch-axis {name}=1",
+            f"{entry_option('data.batch_axis', name, 1)}",
         )

@@ -112,7 +112,7 @@ def _open_files(
         if text.tokenizer is None:
             raise DataFormatError(
                 f"data '{source}' is text, and a model reads tokens",
-                hint="name the model's tokenizer: --tokenizer tokenizer.json",
+                hint="name the model's tokenizer: --set text.tokenizer=tokenizer.json",
             )
         return TextDataset(source, files, text, samples)
     raise _unknown_format(files[0], start[:8])

@@ -223,8 +223,8 @@ class Recordings(Dataset):
         if most < (asked or 1):
             raise DataShapeError(
                 f"the recording {where} has {most} steps"
-                + (f", and --steps asks for {asked}" if asked else ""),
-                hint=f"--steps {most}, or leave it out: recordings may end at different steps"
+                + (f", and --set data.steps asks for {asked}" if asked else ""),
+                hint=f"--set data.steps={most}, or leave it out: recordings may end at different steps"
                 if most
                 else "leave recordings without steps out",
             )
@@ -298,7 +298,7 @@ class Recordings(Dataset):
             raise DataShapeError(
                 f"the model takes batches of {fixed}, but '{self.source}' does not have so many "
                 "recordings of one length",
-                hint="export the model with a dynamic batch axis, or use --samples and --steps",
+                hint="export the model with a dynamic batch axis, or use --samples and --set data.steps",
             )
 
     def _run(self, group: Sequence[_Recording], first: int, step: Step | None) -> Iterator[Batch]:
@@ -347,7 +347,7 @@ class Recordings(Dataset):
                 raise NonFiniteActivationError(
                     f"the state '{item.output}' is {found[tuple(bad)]} after {batch.names[sample]}",
                     hint="the float model's own state explodes; leave the recording out, or stop before that "
-                    "with --steps",
+                    "with --set data.steps",
                 )
         return states
 

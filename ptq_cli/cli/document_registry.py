@@ -10,6 +10,7 @@ from importlib import import_module
 TITLE = "What the commands of ptq print with --json"
 REPORT = "evaluation.document.report_document:Report"
 REPORTS = "evaluation.document.report_document:Reports"
+RECIPE = "ptq.toml"
 
 FILES: Mapping[str, str] = {
     "report.json": REPORT,
@@ -24,33 +25,38 @@ FILES: Mapping[str, str] = {
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "calibrate": ("pipeline.run_calibrate:CalibrationResult", "pipeline.run_moments:MomentsResult"),
-    "merge": ("pipeline.run_merge:MergeResult", REPORT, REPORTS),
-    "calibration show": ("pipeline.views.calibration_view:CalibrationView",),
-    "explain": ("pipeline.views.calibration_view:Explanation",),
-    "export": ("pipeline.run_export:ExportResult",),
+    "export": (
+        "pipeline.run_export:ExportResult",
+        "pipeline.run_prepare:PrepareResult",
+        "folders.verify_folder:PreparedFolder",
+    ),
     "evaluate": (REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
-    "analyze": (FILES["analysis.json"],),
-    "drift": (FILES["drift.json"],),
     "quantize": ("pipeline.run_quantize:QuantizationResult", "folders.quantize_folder:FolderResult"),
     "tune": ("tuning.run_tune:TuneResult",),
+    "analyze": (FILES["analysis.json"],),
+    "inspect": (
+        "pipeline.run_inspect:Inspection",
+        "pipeline.views.calibration_view:CalibrationView",
+        "pipeline.views.calibration_view:Explanation",
+    ),
     "verify": (
         "evaluation.proof:Verification",
         "folders.verify_folder:VerifiedFolder",
         "devices.run_cases:PackedCases",
         FILES["devices.json"],
     ),
-    "bench": (FILES["bench.json"],),
-    "profile": ("latency.run_profile:ProfileResult",),
-    "inspect": ("pipeline.run_inspect:Inspection",),
-    "prepare": ("pipeline.run_prepare:PrepareResult", "folders.verify_folder:PreparedFolder"),
+    "bench": (FILES["bench.json"], "latency.run_profile:ProfileResult"),
+    "drift": (FILES["drift.json"],),
+    "merge": ("pipeline.run_merge:MergeResult", REPORT, REPORTS),
+    "gate": ("evaluation.document.gate_result:Judgement",),
+    "report": (
+        "pipeline.evaluation.report_page:PageResult",
+        "evaluation.report_changes:ReportChanges",
+        "evaluation.trade_offs:TradeOffs",
+    ),
     "recipe init": ("setup.recipes:NewRecipe",),
     "recipe check": ("setup.recipes:CheckedRecipes",),
     "recipe keys": ("recipe.assignments:Keys",),
-    "gate": ("evaluation.document.gate_result:Judgement",),
-    "report": ("pipeline.evaluation.report_page:PageResult",),
-    "compare": ("evaluation.report_changes:ReportChanges", "evaluation.trade_offs:TradeOffs"),
-    "quantizers": ("cli.commands.quantizers:Quantizers",),
-    "quantizers show": ("pipeline.views.staircase:Staircase",),
 }
 """By the command's words: what it may print, the usual one first."""
 
@@ -65,3 +71,17 @@ def document_type(name: str) -> type:
 def command_types() -> dict[str, list[type]]:
     """Return what each command may print."""
     return {command: list(map(document_type, names)) for command, names in COMMANDS.items()}
+
+
+def schema_of(name: str) -> str:
+    """Return the JSON Schema of a recipe, of a file, or of what a command prints with ``--json``."""
+    from ptq_cli.core.json_schema import document_schema, file_schema
+    from ptq_cli.core.known_names import require_known
+    from ptq_cli.setup.recipes import recipe_schema
+
+    require_known("document", name, [RECIPE, *COMMANDS, *FILES])
+    if name == RECIPE:
+        return recipe_schema()
+    if name in FILES:
+        return file_schema(document_type(FILES[name]))
+    return document_schema(f"What ptq {name} prints with --json", list(map(document_type, COMMANDS[name])))

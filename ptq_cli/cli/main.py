@@ -31,33 +31,24 @@ from ptq_cli.terminal.phrases import as_typed, printable
 
 COMMANDS = (
     "calibrate",
-    "merge",
-    "calibration",
-    "explain",
     "export",
     "evaluate",
-    "analyze",
-    "drift",
     "quantize",
     "tune",
+    "analyze",
+    "inspect",
     "verify",
     "bench",
-    "profile",
-    "inspect",
-    "prepare",
-    "recipe",
+    "drift",
+    "merge",
     "gate",
     "report",
-    "compare",
-    "quantizers",
-    "schema",
-    "help",
+    "recipe",
 )
 MODULES = {
     "analyze": "analysis.command",
     "bench": "latency.bench_command",
     "drift": "monitoring.command",
-    "schema": "cli.commands.document_schema",
     "tune": "tuning.command",
 }
 """Where a command is that is not in ``cli.commands``, in a file of its name."""
@@ -86,6 +77,17 @@ class LazyGroup(SectionGroup):
         module = importlib.import_module(f"ptq_cli.{name}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the named command and the words after it; of a former one, say what to type instead."""
+        if args[0] not in COMMANDS and not ctx.resilient_parsing:
+            from ptq_cli.terminal.options.former_names import command_instead
+
+            if instead := command_instead(args):
+                raise UsageError(f"there is no command '{args[0]}' any more", hint=instead)
+        return super().resolve_command(ctx, args)
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
@@ -160,11 +162,8 @@ def run(words: list[str]) -> int:
 def _invoke(words: list[str]) -> int:
     # Not Command.main(), which treats a broken pipe as a failure and an EOFError as an interrupt.
     if instruction := os.environ.get(COMPLETION_VARIABLE):
-        from click.shell_completion import add_completion_class, shell_complete
+        from click.shell_completion import shell_complete
 
-        from ptq_cli.terminal.options.bash_completion import SetBashComplete
-
-        add_completion_class(SetBashComplete, "bash")
         return shell_complete(cli, {}, "ptq", COMPLETION_VARIABLE, instruction)
     try:
         with own_grants(), cli.make_context("ptq", list(words)) as context:
@@ -188,7 +187,8 @@ def _as_input_error(error: BaseException, words: Sequence[str]) -> PtqError | No
     elif _is_without_memory(error):
         known = NoMemoryError(
             "there is not enough memory",
-            hint="pass a smaller --batch-size or smaller inputs, or raise the limit: ulimit -v shows it",
+            hint="pass smaller batches, such as --set calibration.batch_size=4 or --set "
+            "evaluation.batch_size=4, or smaller inputs, or raise the limit: ulimit -v shows it",
         )
     elif isinstance(error, RecursionError):
         known = InvalidOnnxError(
@@ -261,9 +261,9 @@ def _as_usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError
     hint = f"run {command} --help to see what it accepts"
     if isinstance(error, click.NoSuchOption):
         if error.ctx is not None and error.option_name.startswith("--"):
-            from ptq_cli.terminal.options.former_options import replacement
+            from ptq_cli.terminal.options.former_names import option_instead
 
-            if instead := replacement(error.option_name, words, error.ctx.command):
+            if instead := option_instead(error.option_name, words, error.ctx):
                 return UsageError(
                     f"there is no option '{error.option_name}' of '{command}'", hint=f"use {instead}"
                 )

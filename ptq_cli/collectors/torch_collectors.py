@@ -115,5 +115,5 @@ def _memory_is_there(tensor: torch.Tensor) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise RuntimeFailedError(
             f"the memory of '{tensor.device}' is full: a tensor of {tuple(tensor.shape)} cannot be counted",
-            hint="pass a smaller --batch-size, or free memory of the GPU",
+            hint="pass a smaller --set calibration.batch_size, or free memory of the GPU",
         ) from error

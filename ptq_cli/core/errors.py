@@ -174,7 +174,7 @@ class DataTypeError(PtqError):
 
 
 class BatchAxisError(PtqError):
-    """``--batch-axis`` names neither an input nor an output of the model, or an axis that is not there."""
+    """``data.batch_axis`` names neither an input nor an output of the model, or an axis that is not there."""
 
     code = "PTQ-DATA-009"
 
@@ -210,7 +210,7 @@ class NonFiniteDataError(PtqError):
 
 
 class TokenizerError(PtqError):
-    """``--tokenizer`` is not a tokenizer, or does not fit the model: its tokens are not in the embedding."""
+    """``text.tokenizer`` is no tokenizer, or does not fit the model: its tokens are not in the embedding."""
 
     code = "PTQ-TEXT-001"
 
@@ -306,7 +306,7 @@ class ModelFormatError(PtqError):
 
 
 class PickleError(PtqError):
-    """The model is a pickled module. Unpickling can run any code, so ptq asks for ``--trust-pickle``."""
+    """The model is a pickled module. Unpickling can run any code, so ptq asks for ``model.trust_pickle``."""
 
     code = "PTQ-MODEL-002"
 
@@ -336,7 +336,7 @@ class ParityError(PtqError):
 
 
 class ModelInputError(PtqError):
-    """The shapes of the model's inputs are not known: ptq needs data or ``--input-shape``."""
+    """The shapes of the model's inputs are not known: ptq needs data or ``model.input_shape``."""
 
     code = "PTQ-MODEL-007"
 
@@ -348,7 +348,7 @@ class NotQuantizedError(PtqError):
 
 
 class FixedInputError(PtqError):
-    """``--input`` names something that is not an input of the model, or gives a value that does not fit."""
+    """``model.inputs`` names what is not an input of the model, or gives a value that does not fit."""
 
     code = "PTQ-MODEL-009"
 

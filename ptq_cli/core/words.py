@@ -1,6 +1,8 @@
 """Counts, sizes and lists of names as people read them, and text without characters that hide."""
 
+import json
 import re
+import shlex
 from collections.abc import Sequence
 
 PREFIXES = "kMGT"
@@ -34,6 +36,20 @@ def few(names: Sequence[str], most: int) -> str:
     """
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def entry_option(key: str, name: str, value: object) -> str:
+    """Write ``--set KEY.NAME=VALUE`` as one types it, with quotes where a name needs them.
+
+    Example:
+        >>> print(entry_option("data.rename", "image.1", "x"), entry_option("data.rename", "a b", "x"))
+        --set data.rename.image.1=x --set 'data.rename.a b=x'
+        >>> print(entry_option("data.rename", "a=b", "x"))
+        --set 'data.rename={"a=b" = "x"}'
+    """
+    if "=" in name:
+        return f"--set {shlex.quote(f'{key}={{{json.dumps(name)} = {json.dumps(value)}}}')}"
+    return f"--set {shlex.quote(f'{key}.{name}={value}')}"
 
 
 def _scaled(value: float) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from ptq_cli.terminal.options import completion
 from ptq_cli.terminal.options.help_sections import DATA, ELSEWHERE, EVALUATION, option
 from ptq_cli.terminal.options.shared_options import PATH
 
@@ -26,7 +25,6 @@ CASES = (
         ELSEWHERE,
         "--answers",
         type=PATH,
-        shell_complete=completion.complete_files,
         metavar="FILE|DIR",
         help="Compare what these scripts wrote on a device, or a folder of it from several devices, with the "
         "folder of cases, which is named in place of MODEL.",

@@ -165,7 +165,7 @@ def _drift(name: str, limit: Limit, report: Report) -> GateResult:
     if name not in known:
         raise GateError(
             f"the report does not say how {name} changes from step to step{did_you_mean(name, list(known))}",
-            hint=f"it does of {', '.join(known)}" if known else "that is of recordings: see --carry",
+            hint=f"it does of {', '.join(known)}" if known else "that is of recordings: see --set data.carry",
         )
     found = known[name]
     return GateResult(

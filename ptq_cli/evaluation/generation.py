@@ -13,6 +13,7 @@ from ptq_cli.calibdata.recordings import CACHE_POSITION, MADE, MASK, POSITIONS, 
 from ptq_cli.core.errors import CarryError, EmptyDataError, MetricError, SequenceLengthError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, longest_of, rows_of
+from ptq_cli.core.words import entry_option
 from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
 from ptq_cli.evaluation.document.generation import GENERATED, Example, Generation
 from ptq_cli.evaluation.document.measurement import Measurement
@@ -129,7 +130,8 @@ def _require_known(inputs: Sequence[TensorSpec], ids: str, carries: Sequence[Car
         if spec.name not in known and spec.samples_axis is not None:
             raise CarryError(
                 f"--generate cannot make '{spec.name}', which each step reads beside the tokens",
-                hint="leave --generate out, or fix the input with --input",
+                hint="leave --generate out, or fix the input: "
+                f"{entry_option('model.inputs', spec.name, 'VALUE')}",
             )
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -19,8 +20,8 @@ from ptq_cli.recipe.sections import GateSettings, Limit
 
 MAX_DROP_FLAG = "--max-drop"
 MIN_FLAG = "--min"
-MAX_RATIO_FLAG = "--max-ratio"
-MAX_DRIFT_FLAG = "--max-drift"
+MAX_RATIO_FLAG = "--set gate.max_ratio"
+MAX_DRIFT_FLAG = "--set gate.max_drift"
 MAX_SIZE_FLAG = "--max-size"
 MAX_REGRESSION_FLAG = "--max-regression"
 MAX_LATENCY_RATIO_FLAG = "--max-latency-ratio"
@@ -105,7 +106,8 @@ def check_limits(gate: GateSettings, bounds: Mapping[str, Bounds | None] = Mappi
     if gate.baseline is not None and not gate.max_regression:
         raise GateError(
             "a baseline has no effect without a limit",
-            hint=f"{MAX_REGRESSION_FLAG} top1=0.002, or leave --baseline out; ptq compare shows what changed",
+            hint=f"{MAX_REGRESSION_FLAG} top1=0.002, or leave --baseline out; ptq report OLD NEW shows what "
+            "changed",
         )
 
 
@@ -151,17 +153,18 @@ def require_limit(metric: str, limit: Limit, flag: str) -> None:
     """Refuse a limit that is not a finite number or percentage, or that is negative."""
     number = _percents(metric, limit, flag) if isinstance(limit, str) else limit
     if not math.isfinite(number):
-        raise GateError(f"{flag} {metric}={limit} is not finite", hint=_example(flag))
+        raise GateError(f"{_typed(flag, f'{metric}={limit}')} is not finite", hint=_example(flag))
     if flag == MAX_RATIO_FLAG and number <= 0:
         raise GateError(
-            f"{flag} {metric}={limit} is not a valid ratio",
-            hint=f"{MAX_RATIO_FLAG} {metric}=1.02 allows the quantized model 2 % more than the float model",
+            f"{_typed(flag, f'{metric}={limit}')} is not a valid ratio",
+            hint=f"{_typed(flag, f'{metric}=1.02')} allows the quantized model 2 % more than the float model",
         )
     # A model better than its float one is a surprise, not a requirement: the sign is a slip.
     if flag != MIN_FLAG and number < 0:
+        positive = str(limit).lstrip("-")
         raise GateError(
-            f"{flag} {metric}={limit} is negative: only a model that got better would pass",
-            hint=f"write the limit without a sign: {flag} {metric}={str(limit).lstrip('-')}",
+            f"{_typed(flag, f'{metric}={limit}')} is negative: only a model that got better would pass",
+            hint=f"write the limit without a sign: {_typed(flag, f'{metric}={positive}')}",
         )
 
 
@@ -181,8 +184,9 @@ output, but the metric was named as top1[aux]
     if others and metric not in known:
         value = _written(limit)
         raise GateError(
-            f"{flag} {metric}={value} is about the first output, but the metric was named as {others[0]}",
-            hint=f"write {flag} '{others[0]}={value}'",
+            f"{_typed(flag, f'{metric}={value}')} is about the first output, but the metric was "
+            f"named as {others[0]}",
+            hint=f"write {_typed(flag, f'{others[0]}={value}')}",
         )
 
 
@@ -194,9 +198,11 @@ def require_decisive(
     Edge case:
         A percentage of a drop is of a value that only the measurement tells; that of a minimum is of 1.
     """
-    said = f"{flag} {metric}={_written(limit)}"
+    said = _typed(flag, f"{metric}={_written(limit)}")
     if is_minimum and isinstance(limit, str) and bounds != SHARE:
-        hint = f"write it in the metric's own unit: {flag} sqnr_db=25; only shares may be percentages"
+        hint = (
+            f"write it in the metric's own unit: {_typed(flag, 'sqnr_db=25')}; only shares may be percentages"
+        )
         raise GateError(f"{said} is not a plain number", hint=hint)
     # A ratio has no upper bound, whatever the bounds of the metric.
     if bounds is None or flag == MAX_RATIO_FLAG:
@@ -205,11 +211,15 @@ def require_decisive(
     lies = f"{metric} lies between {low:g} and {high:g}"
     if is_minimum:
         if number <= low:
-            raise GateError(f"{said} can never fail: {lies}", hint=f"for example: {flag} {metric}=0.8")
+            raise GateError(
+                f"{said} can never fail: {lies}", hint=f"for example: {_typed(flag, f'{metric}=0.8')}"
+            )
         if number > high:
             # 80 is most likely meant as 80 %.
             least = number / 100 if number <= 100 * high else 0.8
-            raise GateError(f"{said} can never pass: {lies}", hint=f"did you mean {flag} {metric}={least:g}?")
+            raise GateError(
+                f"{said} can never pass: {lies}", hint=f"did you mean {_typed(flag, f'{metric}={least:g}')}?"
+            )
     elif number >= high - low and not (isinstance(limit, str) and low < 0):
         # A percentage of a value that may be negative is not known until the value is measured.
         meant = number / 100 if number < 100 * (high - low) else 0.01
@@ -219,22 +229,34 @@ def require_decisive(
             drop, written = f"{100 * number:g} points" if bounds == SHARE else f"{number:g}", f"{meant:g}"
         raise GateError(
             f"{said}: a drop of {drop} can never fail, because {lies}",
-            hint=f"did you mean {flag} {metric}={written}?",
+            hint=f"did you mean {_typed(flag, f'{metric}={written}')}?",
         )
 
 
 def _percents(metric: str, limit: str, flag: str) -> float:
     if not limit.endswith("%"):
         raise GateError(
-            f"{flag} {metric}='{limit}' is a string, expected a number or a percentage", hint=_example(flag)
+            f"{_typed(flag, f'{metric}={limit}')} is a string, expected a number or a percentage",
+            hint=_example(flag),
         )
-    number = _number(limit.removesuffix("%").strip(), f"{flag} '{metric}={limit}'", flag)
+    number = _number(limit.removesuffix("%").strip(), _typed(flag, f"{metric}={limit}"), flag)
     if flag == MAX_RATIO_FLAG and number < 100:
         raise GateError(
-            f"{flag} {metric}={limit} allows less than the float model's own value",
-            hint=f"{flag} {metric}=102% or {metric}=1.02 allows the quantized model 2 % more",
+            f"{_typed(flag, f'{metric}={limit}')} allows less than the float model's own value",
+            hint=f"{_typed(flag, f'{metric}=102%')} or {metric}=1.02 allows the quantized model 2 % more",
         )
     return number
+
+
+def _typed(flag: str, limit: str) -> str:
+    """Return a limit as one types it.
+
+    Example:
+        >>> _typed(MAX_DROP_FLAG, "top1=0.01"), _typed(MAX_RATIO_FLAG, "perplexity=1.02")
+        ('--max-drop top1=0.01', '--set gate.max_ratio.perplexity=1.02')
+    """
+    option, _, key = flag.partition(" ")
+    return f"{option} {shlex.quote(f'{key}.{limit}' if key else limit)}"
 
 
 def _written(limit: Limit) -> str:
@@ -242,7 +264,7 @@ def _written(limit: Limit) -> str:
 
 
 def _example(flag: str) -> str:
-    return f"for example: {flag} {EXAMPLES[flag]}"
+    return f"for example: {_typed(flag, EXAMPLES[flag])}"
 
 
 # How many samples it would take to tell on which side of a limit the true value lies.

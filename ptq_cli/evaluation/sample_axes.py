@@ -168,7 +168,7 @@ def axis_before(axis: int, samples: Axis) -> int:
 # The batches of one shard, each measured by itself, from which the parts of a set become the whole.
 
 
-ALL_AT_ONCE = "evaluate all samples in one process, or with --batch-size 1"
+ALL_AT_ONCE = "evaluate all samples in one process, or with --set evaluation.batch_size=1"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class VerifiedFolder:
 
 @dataclass(frozen=True)
 class PreparedFolder:
-    """What ``ptq prepare`` prints for a folder."""
+    """What ``ptq export --float`` prints for a folder."""
 
     files: Annotated[tuple[PrepareResult, ...], "As for a single model, of each."]
 

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.latency import LatencyComparison
@@ -13,7 +14,10 @@ from ptq_cli.report.text.result_warnings import described, latency_doubts, satur
 from ptq_cli.report.text.summary import Table
 from ptq_cli.report.text.tables import format_latency
 from ptq_cli.terminal.output import print_table, say, warn_of_result
-from ptq_cli.terminal.phrases import as_typed
+from ptq_cli.terminal.phrases import as_typed, counted
+
+if TYPE_CHECKING:
+    pass
 
 HEADER = ("model", "p50", "CPU time", "samples/s", "speed", "p90", "p99", "speed by CPU time", "runs")
 NUMBERS = tuple(range(1, len(HEADER)))
@@ -201,3 +205,15 @@ def _say_labels(names: Sequence[str]) -> None:
     for label, name in zip(_labels(names), names, strict=True):
         if label != Path(name).name:
             say(f"{label} {name}")
+
+
+def latency_line(floating: float, integer: float, expected: float, batch: int, threads: int) -> str:
+    """Return what the forms of a model take, from microseconds.
+
+    Example:
+        >>> latency_line(600.0, 800.0, 450.0, 1, 2)
+        'at batch 1 and 2 threads: 600 µs in float, 800 µs in integers, 450 µs expected'
+    """
+    times = [format_latency(time / 1e6) for time in (floating, integer, expected)]
+    counts = f"at batch {batch} and {counted(threads, 'thread')}"
+    return f"{counts}: {times[0]} in float, {times[1]} in integers, {times[2]} expected"

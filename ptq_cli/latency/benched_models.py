@@ -105,7 +105,7 @@ def _load(path: Path) -> ir.Model:
     if kind is not ModelKind.ONNX:
         raise ModelFormatError(
             f"model '{path.name}' is a {kind.value}, expected ONNX",
-            hint="ptq prepare converts every kind of model to ONNX",
+            hint="ptq export --float converts every kind of model to ONNX",
         )
     return load_onnx(path)
 

@@ -87,16 +87,18 @@ def _require_same(profile: MachineProfile, model: ir.Model, target: Target, name
     if profile.target != target.name:
         raise ProfileError(
             f"'{name}' is a profile for target '{profile.target}', not '{target.name}'",
-            hint=f"pass --target {profile.target}, or run ptq profile again with --target {target.name}",
+            hint=f"pass --target {profile.target}, or run ptq bench --operators again with --set "
+            f"quantization.target={target.name}",
         )
     if profile.runtime_operators != target.runtime_operators:
         kind, value = ("with", "true") if profile.runtime_operators else ("without", "false")
         raise ProfileError(
             f"'{name}' was measured {kind} ONNX Runtime's own operators, and this model is not",
-            hint=f"pass --set quantization.runtime_operators={value}, or run ptq profile again without it",
+            hint=f"pass --set quantization.runtime_operators={value}, or run ptq bench --operators again "
+            "without it",
         )
     if profile.runtime != runtime_version():
         raise ProfileError(
             f"'{name}' was measured with {profile.runtime}, and this is {runtime_version()}",
-            hint="install the same version here, or run ptq profile again with this one",
+            hint="install the same version here, or run ptq bench --operators again with this one",
         )

@@ -169,7 +169,7 @@ def run_bench(
         if first.data != MADE_UP:
             raise
         made_up = ", ".join(map(str, _inputs_of(first.batches)))
-        hint = f"the inputs were made up: {made_up}; pass --data, or other sizes with --input-shape"
+        hint = f"the inputs were made up: {made_up}; pass --data, or other sizes with --set model.input_shape"
         raise RuntimeFailedError(error.message, hint=hint) from error
     return BenchResult(
         models=paths,
@@ -273,7 +273,7 @@ def _batches(
         if shaped is not None and shaped[1] != batch:
             name, size = shaped
             raise RecipeValueError(
-                f"--batch is {batch}, but --input-shape says {size} samples for '{name}'",
+                f"--batch is {batch}, but --set model.input_shape says {size} samples for '{name}'",
                 hint="leave one of them out",
             )
     return tuple(dict.fromkeys(asked)) or (fixed or (shaped[1] if shaped is not None else 1),)

@@ -18,7 +18,7 @@ from ptq_cli.setup.resolve import Request, resolve
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileResult:
-    """What ``ptq profile`` measured."""
+    """What ``ptq bench --operators`` measured."""
 
     output: Annotated[Path, "The profile's file."]
     profile: Annotated[MachineProfile, "What was measured."]

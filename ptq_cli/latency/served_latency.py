@@ -46,7 +46,7 @@ LAST_HINT = "ptq bench measures for longer; if the model stays slower, serve the
 """Where nothing else could be exported."""
 HINT_OF_WEIGHTS = (
     "integer weights alone speed up single tokens, not long inputs: measure a token with ptq bench "
-    "--input-shape NAME=1,1"
+    "--set model.input_shape.NAME=1,1"
 )
 
 
@@ -225,7 +225,7 @@ def _causes(
 
 
 def _hint(resolved: Resolved, run: RunDirectory, batch: int, threads: int) -> str:
-    words = ["ptq", "export", "--prefer", "latency", "--threads", str(threads)]
+    words = ["ptq", "export", "--prefer", "latency", "--set", f"runtime.threads={threads}"]
     if resolved.recipe.export.serve_batch != 1:
         words += ["--set", f"export.serve_batch={batch}"]
     if run.path != DEFAULT_RUN:

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import BatchAxisError, FixedInputError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
+from ptq_cli.core.words import entry_option
 from ptq_cli.models.graph_reading import value_spec
 
 # What ptq has noted of a model's inputs in its metadata, when it prepared the model.
@@ -110,7 +111,7 @@ def axis_notes(told: Wanted) -> tuple[str, ...]:
         f"'{name}' has no axis for samples" if axis == NONE else f"the samples of '{name}' are on axis {axis}"
         for name, axis in told.items()
     )
-    return tuple(f"{item}, as the model's file says; --batch-axis names another" for item in words)
+    return tuple(f"{item}, as the model's file says; --set data.batch_axis names another" for item in words)
 
 
 def note_axes(model: ir.Model, wanted: Wanted, what: str, outputs: Axes | None = None) -> None:
@@ -143,14 +144,14 @@ def require_axes(model: ir.Model, wanted: Wanted, what: str) -> None:
             continue
         if name not in values:
             raise BatchAxisError(
-                f"--batch-axis names '{name}', which is neither an input nor an output of '{what}'"
+                f"--set data.batch_axis names '{name}', which is neither an input nor an output of '{what}'"
                 f"{did_you_mean(name, list(values))}",
                 hint=f"its inputs and outputs: {', '.join(values)}",
             )
         shape = values[name].shape
         if isinstance(axis, int) and shape is not None and axis >= len(shape):
             raise BatchAxisError(
-                f"--batch-axis {name}={axis}: '{name}' of '{what}' has {len(shape)} axes",
+                f"{entry_option('data.batch_axis', name, axis)}: '{name}' of '{what}' has {len(shape)} axes",
                 hint="axes count from 0",
             )
 
@@ -208,7 +209,7 @@ def _size(value: ir.Value, axis: int | None) -> str | None:
     return size.value if isinstance(size, ir.SymbolicDim) else None
 
 
-# Inputs that are fixed to a constant before a model is prepared: ``--input`` and ``[model.inputs]``.
+# Inputs that are fixed to a constant before a model is prepared: ``[model.inputs]``.
 #
 # What depends on such an input alone is then folded, like a condition that chooses between two branches.
 
@@ -226,7 +227,7 @@ def fixed_value(value: Any, spec: TensorSpec, what: str) -> Array:
     A size of 1, or an axis that the value does not have, is repeated. A size that the model leaves open is
     that of the value, which must have the axis then.
     """
-    given = f"--input {spec.name}={shown_value(value)}"
+    given = entry_option("model.inputs", spec.name, shown_value(value))
     found = _cast(value, spec, given, what)
     sizes, shape = spec.shape, found.shape
     expected = (
@@ -307,9 +308,10 @@ def fixed_earlier(model: ir.Model) -> dict[str, Any]:
 
 
 def unknown_input(name: str, known: Sequence[str], what: str) -> FixedInputError:
-    """Return the error to raise where ``--input`` names what is not an input."""
+    """Return the error to raise where ``model.inputs`` names what is not an input."""
     return FixedInputError(
-        f"--input names '{name}', which is not an input of '{what}'{did_you_mean(name, list(known))}",
+        f"--set model.inputs names '{name}', which is not an input of '{what}'"
+        f"{did_you_mean(name, list(known))}",
         hint=f"its inputs: {', '.join(known) or 'none'}",
     )
 
@@ -325,7 +327,7 @@ def _require_same(name: str, value: Any, earlier: Mapping[str, Any], known: list
         raise unknown_input(name, known, what)
     if earlier[name] != value:
         raise FixedInputError(
-            f"--input {name}={shown_value(value)}: in '{what}' this input was fixed to "
+            f"{entry_option('model.inputs', name, shown_value(value))}: in '{what}' this input was fixed to "
             f"{shown_value(earlier[name])} when it was prepared",
             hint="leave it out, or prepare the model again with the other value",
         )

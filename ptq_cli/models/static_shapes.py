@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from ptq_cli.core.errors import ModelInputError
+from ptq_cli.core.words import entry_option
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.graph_reading import every_value
 
 SAMPLES = "batch"
-"""What ``--input-shape`` calls the axis of the samples, whatever a model calls it."""
+"""What ``model.input_shape`` calls the axis of the samples, whatever a model calls it."""
 
 
 def closed_sizes(
@@ -51,15 +52,17 @@ def closed_sizes(
                 found.setdefault(key, batch[0])
             else:
                 is_alone = sum(not isinstance(item, int) for item in sizes) == 1
-                words = [f"{SAMPLES}=1"] if is_alone and axis == samples else _wanted(model, found, example())
+                words = [(SAMPLES, "1")] if is_alone and axis == samples else _wanted(model, found, example())
                 raise ModelInputError(
                     f"target '{target}' takes static shapes, and axis {axis} of input '{name}' is open",
-                    hint=f"pass {' '.join(f'--input-shape {word}' for word in words)}",
+                    hint=f"pass {' '.join(entry_option('model.input_shape', *word) for word in words)}",
                 )
     return found
 
 
-def _wanted(model: ir.Model, closed: Iterable[str], example: Mapping[str, Sequence[int]]) -> Iterator[str]:
+def _wanted(
+    model: ir.Model, closed: Iterable[str], example: Mapping[str, Sequence[int]]
+) -> Iterator[tuple[str, str]]:
     """Yield the shapes that close all that is open, each of an input that closes more than those before."""
     known = set(closed)
     for value in model.graph.inputs:
@@ -67,7 +70,7 @@ def _wanted(model: ir.Model, closed: Iterable[str], example: Mapping[str, Sequen
         keys = {_key(value, axis) for axis, size in enumerate(sizes) if not isinstance(size, int)}
         if keys - known:
             seen = example.get(name, [size if isinstance(size, int) else 1 for size in sizes])
-            yield f"{name}={','.join(map(str, seen))}"
+            yield name, ",".join(map(str, seen))
         known |= keys
 
 

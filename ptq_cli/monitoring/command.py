@@ -6,7 +6,6 @@ from typing import Any
 import click
 
 from ptq_cli.terminal.options.help_sections import DATA, EVALUATION, OWN, SectionCommand, argument, option
-from ptq_cli.terminal.options.model_options import RENAME, THREADS
 from ptq_cli.terminal.options.shared_options import GLOBALS, RECIPES, RUN, request_from, take
 
 
@@ -46,7 +45,7 @@ Examples:
     metavar="DB",
     help="Exit with status 3 if the SQNR expected from rounding and clipping is lower.",
 )
-@take(RENAME, THREADS, RUN, RECIPES, GLOBALS)
+@take(RUN, RECIPES, GLOBALS)
 def command(
     data: str,
     inputs_only: bool,

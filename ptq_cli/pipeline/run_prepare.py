@@ -21,7 +21,7 @@ RANDOM_INPUTS = "random inputs"
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareResult:
-    """What ``ptq prepare`` did."""
+    """What ``ptq export --float`` did."""
 
     file: Annotated[SourceFile, "The source."]
     output: Annotated[Path, "The file."]

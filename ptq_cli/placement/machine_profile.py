@@ -26,7 +26,7 @@ class MachineProfile:
         version=1,
         noun="profile",
         error=ProfileError,
-        hint="run ptq profile again on the machine that the model is for",
+        hint="run ptq bench --operators again on the machine that the model is for",
     )
 
     model: Annotated[str, "SHA-256 of the float model's file."]

@@ -87,7 +87,9 @@ def require_ranges(plan: Plan, calibration: Calibration) -> None:
     if missing:
         shown = ", ".join(f"'{name}'" for name in missing[:MOST_NAMES])
         more = f" and {len(missing) - MOST_NAMES:,} more" if len(missing) > MOST_NAMES else ""
-        hint = f"run ptq calibrate again with --target {plan.target} and the same --exclude and --override"
+        hint = (
+            f"run ptq calibrate again with --target {plan.target} and the same --exclude and --set override"
+        )
         if not calibration.statistics:
             hint = "run ptq calibrate again with these settings: this calibration was for weights alone"
         raise StaleCalibrationError(
@@ -98,7 +100,8 @@ def require_ranges(plan: Plan, calibration: Calibration) -> None:
         if statistics_of(plan, source, calibration).rangeless:
             raise NonFiniteActivationError(
                 f"tensor '{source}' had no finite value in any sample, so it has no range",
-                hint="fix the float model, or calibrate on other samples; ptq explain shows the counts",
+                hint="fix the float model, or calibrate on other samples; ptq inspect --tensor shows the "
+                "counts",
             )
 
 

@@ -185,7 +185,7 @@ def unread_blocks(
     if block_rule(family, target, op_type, mode) is None:
         return (
             f"no kernel of target {target.name} reads weights of {op_type} in blocks, so they would only "
-            "make the file smaller, and --override 'PATTERN:quantize=true' asks for that"
+            "make the file smaller, and --set 'override=PATTERN:quantize=true' asks for that"
         )
     rank = rank_of(weight) if weight is not None else None
     if rank not in (None, MATRIX):

@@ -13,7 +13,6 @@ import torch
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.core.formats import PerAxis
 from ptq_cli.quantizers.assign import hard_assign, quantize_to_centers, soft_assign
-from ptq_cli.quantizers.curve import Curve, beyond
 from ptq_cli.quantizers.learning import learn_centers, require_centers, require_temperature
 
 SMALL = 16
@@ -231,15 +230,3 @@ class CenterQuantizer(torch.nn.Module):
         """Return what ``repr`` shows."""
         shape = "x".join(str(size) for size in self.centers.shape)
         return f"centers={shape}, temperature={self.temperature:g}, axis={self.axis}"
-
-
-LEARNED_FROM = 10_000
-"""Normally distributed values, from which the centers that are drawn are learned."""
-
-
-def curve(centers: int, temperature: float, seed: int) -> Curve:
-    """Return what is drawn of the quantizer."""
-    generator = torch.Generator().manual_seed(seed)
-    learned = learn_centers(torch.randn(LEARNED_FROM, generator=generator), centers, generator)
-    low, high = float(learned.min()), float(learned.max())
-    return beyond(lambda x: quantize_to_centers(x, learned, temperature), low, high)

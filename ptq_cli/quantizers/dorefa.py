@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers.curve import Curve, beyond
 from ptq_cli.quantizers.grid import (
     granularity_of,
     read_parameter,
@@ -16,7 +15,7 @@ from ptq_cli.quantizers.grid import (
     require_no_nan,
     require_scale,
 )
-from ptq_cli.quantizers.straight_through import apply_straight_through, clamp
+from ptq_cli.quantizers.straight_through import apply_straight_through
 
 
 def k_bit_quantize(x: torch.Tensor, k: int) -> torch.Tensor:
@@ -218,13 +217,3 @@ def encode_dorefa(x: torch.Tensor, scale: torch.Tensor, k: int, *, axis: int | N
     numbers = torch.round(k_bit_quantize_forward(position, k) * levels).to(torch.uint8)
     table = torch.arange(-levels, levels + 1, 2, dtype=torch.int8, device=wide.device)
     return DorefaLevels(numbers, table, scale.detach().to(torch.float32), axis)
-
-
-def curve(bits: int, amax: float) -> Curve:
-    """Return what is drawn of the quantizer."""
-    width, low = torch.tensor(2 * amax), torch.tensor(-amax)
-
-    def quantizer(x: torch.Tensor) -> torch.Tensor:
-        return affine_k_bit_quantize((clamp(x, -amax, amax) - low) / width, bits, width, low)
-
-    return beyond(quantizer, -amax, amax)

@@ -7,7 +7,6 @@ import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.quantizers.curve import Curve, beyond
 from ptq_cli.quantizers.fixed_point_format import Alpha, AutoScale, FixedPointFormat, Rounding, steps_of
 from ptq_cli.quantizers.grid import integer_dtype, require_float, require_no_nan
 from ptq_cli.quantizers.straight_through import fresh
@@ -293,13 +292,3 @@ def _along_one_axis(scale: torch.Tensor, x: torch.Tensor) -> tuple[int | None, t
         # A scale without elements belongs to a tensor without.
         return None, scale.reshape(()) if scale.numel() else torch.ones((), device=scale.device)
     return axes[0], scale.reshape(-1)
-
-
-def curve(bits: int, integer: int, symmetric: bool, keep_negative: bool, alpha: float) -> Curve:
-    """Return what is drawn of the quantizer."""
-
-    def quantizer(x: torch.Tensor) -> torch.Tensor:
-        return fixed_point(x, bits, integer, symmetric, keep_negative, alpha)
-
-    format = FixedPointFormat(bits, integer, symmetric, keep_negative)
-    return beyond(quantizer, format.qmin * format.step, format.qmax * format.step)

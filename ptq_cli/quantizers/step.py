@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from ptq_cli.core.errors import QuantizerValueError
-from ptq_cli.quantizers.curve import Curve
 from ptq_cli.quantizers.grid import require_float
 from ptq_cli.quantizers.straight_through import apply_straight_through, clamp_backward, fresh
 
@@ -213,14 +212,3 @@ def round_through(
             x, lambda value: stochastic_round(value, precision, generator=generator)
         )
     return apply_straight_through(x, torch.round)
-
-
-STEPS = 4
-"""Levels that are drawn on both sides of 0: the quantizer has no end."""
-
-
-def curve(step: float) -> Curve:
-    """Return what is drawn of the quantizer."""
-    # A little less than half a step beyond the outermost level.
-    end = (STEPS + 0.49) * step
-    return Curve(lambda x: step_quantize(x, step), -end, end)

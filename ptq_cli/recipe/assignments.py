@@ -10,14 +10,14 @@ from typing import Annotated, Any, get_args, get_origin
 from ptq_cli.core.errors import RecipeKeyError, UsageError
 from ptq_cli.core.read_files import parse_toml
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
-from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE
 from ptq_cli.recipe.schema import SETTINGS, Recipe
 
 OPTION = "--set"
 ONCE = "run"
 """The section of the keys that hold for one command."""
 TABLES = {
-    "override": "pass --override 'PATTERN:KEY=VALUE,…', or write [[override]] in a recipe",
+    OVERRIDE: "pass --set 'override=PATTERN:KEY=VALUE,…', or write [[override]] in a recipe",
     "metric": "write [[metric]] in a recipe",
 }
 """Sections of which a recipe can have several, and what sets them."""
@@ -96,7 +96,7 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
     """Return the settings that texts ``KEY=VALUE`` set, and what holds for one command.
 
     A text stays a text where the key takes one; other values are written as in TOML, and lists also without
-    brackets. Of two values for a key, the last one counts.
+    brackets. Of two values for a key, the last one counts; each ``override=PATTERN:KEY=VALUE,…`` is one more.
 
     Values are by the name of the setting, as ``settings_to_table`` takes them. A key that shares its name
     with another one, such as ``calibration.batch_size``, is its own name.
@@ -105,6 +105,10 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
     once: dict[str, Any] = {}
     types = setting_types()
     for text in texts:
+        path, equals, written = text.partition("=")
+        if path.strip() == OVERRIDE and equals:
+            settings.setdefault(OVERRIDE, []).append(parse_override(written))
+            continue
         key, value = _parse(text, types)
         section, _, name = key.partition(".")
         if section == ONCE:
@@ -124,26 +128,24 @@ def add_assignments(settings: Mapping[str, Any], assigned: Mapping[str, Any]) ->
     Example:
         >>> add_assignments({"rename": {"a": "x"}, "samples": 8}, {"rename": {"b": "y"}})
         {'rename': {'a': 'x', 'b': 'y'}, 'samples': 8}
-        >>> add_assignments({"batch_size": 8}, {"evaluation.batch_size": 64})
+        >>> add_assignments({"samples": 8}, {"samples": 64})
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: --batch-size and --set evaluation.batch_size give \
+        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: --samples and --set calibration.samples give \
 different values: 8 and 64
         hint: give one of them
     """
     merged = dict(settings)
     for name, value in assigned.items():
-        # A flag may set two keys (--batch-size both stages'), and --set one of them.
-        flag = next((flag for flag, keys in FLAG_KEYS.items() if name in keys), name)
-        given = merged.get(flag)
+        given = merged.get(name)
         key = FLAG_KEYS.get(name, (name,))[0]
         if isinstance(value, dict) and isinstance(given, dict):
             for part in given.keys() & value.keys():
-                _require_same(flag, f"{key}.{part}", given[part], value[part])
+                _require_same(name, f"{key}.{part}", given[part], value[part])
             merged[name] = {**given, **value}
             continue
         if given is not None:
-            _require_same(flag, key, given, value)
+            _require_same(name, key, given, value)
         merged[name] = value
     return merged
 
@@ -216,6 +218,42 @@ def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
         # Names of tensors and outputs may contain "=", and numbers do not.
         name, _, written = f"{name}={written}".rpartition("=")
     return key, {name: parse_value(written, inner)}
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """Return the table of an override that is written as ``PATTERN:KEY=VALUE,…``.
+
+    Example:
+        >>> parse_override("head.*:weights.bits=4,activations.symmetric=true")
+        {'match': 'head.*', 'weights': {'bits': 4}, 'activations': {'symmetric': True}}
+        >>> parse_override(":op=Gemm,amax=mse")
+        {'op': 'Gemm', 'amax': 'mse'}
+    """
+    # The pattern may contain colons, as tensor names from TensorFlow do; the first key does not.
+    pattern, colon, first = text.partition("=")[0].rpartition(":")
+    override: dict[str, Any] = {"match": pattern} if pattern else {}
+    for part in f"{first}{text[len(pattern) + len(colon) + len(first) :]}".split(","):
+        name, equals, value = part.strip().partition("=")
+        section, dot, key = name.rpartition(".")
+        if not colon or not equals or not key:
+            raise UsageError(
+                f"{OPTION} '{OVERRIDE}={text}' is not of the form {OVERRIDE}=PATTERN:KEY=VALUE,…",
+                hint=f"{OPTION} '{OVERRIDE}=head.*:weights.bits=4,weights.block_size=32'",
+            )
+        table = override.setdefault(section, {}) if dot else override
+        table[key] = _plain_value(value)
+    return override
+
+
+def _plain_value(text: str) -> Any:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def parse_value(text: str, kind: Any) -> Any:

@@ -85,7 +85,7 @@ def _check_batch_axis(name: str, axis: int | str) -> None:
     if axis != "none" and (isinstance(axis, str) or axis < 0):
         raise RecipeValueError(
             f"'data.batch_axis.{name}' is {axis!r}, expected an axis from 0, or 'none'",
-            hint="for example: --batch-axis state=1",
+            hint="for example: --set data.batch_axis.state=1",
         )
 
 
@@ -93,7 +93,7 @@ def _check_shape(name: str, shape: Sequence[int]) -> None:
     if not shape or min(shape) < 1:
         raise RecipeValueError(
             f"'model.input_shape.{name}' is {shape}, expected sizes of at least 1",
-            hint="for example: --input-shape x=1,3,224,224",
+            hint="for example: --set model.input_shape.x=1,3,224,224",
         )
 
 
@@ -135,7 +135,7 @@ def _check_constant(name: str, value: object) -> None:
     if _shape_of(value) is None:
         raise RecipeValueError(
             f"'model.inputs.{name}' is {value!r:.80}, expected a number, true, false, or lists of one length",
-            hint="for example: --input sr=16000 or --input scale=[1,2]",
+            hint="for example: --set model.inputs.sr=16000 or --set model.inputs.scale=[1,2]",
         )
 
 

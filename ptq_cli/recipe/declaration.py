@@ -95,7 +95,7 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
 
     Each section gets its own copy of a default that is a list or a table.
     """
-    made = _declare(help, declared)
+    made = Setting(help=help, **{"wanted": _wanted(**declared), **declared})
     metadata = {
         DECLARED: made,
         "location": made.is_location,
@@ -116,20 +116,6 @@ def one_of(names: Collection[str]) -> str:
     """
     *others, last = (f"'{name}'" for name in names)
     return f"{', '.join(others)} or {last}" if others else last
-
-
-def parameter(key: str, default: Any, help: str, **declared: Any) -> Setting:
-    """Return a declared setting that is a field of nothing; its default's type is the setting's.
-
-    Example:
-        >>> parameter("bits", 4, "Number of bits.", low=2, high=16).wanted
-        '2 to 16'
-    """
-    return _declare(help, {"key": key, "name": key, "type": type(default), "default": default, **declared})
-
-
-def _declare(help: str, declared: dict[str, Any]) -> Setting:
-    return Setting(help=help, **{"wanted": _wanted(**declared), **declared})
 
 
 def _wanted(

@@ -1,20 +1,17 @@
 """The quantizers that a recipe may name: each is declared here, with its parameters, once.
 
-This is their one table, without PyTorch: sections, checks, pages and ``ptq quantizers`` are made from it, and
-what other rooms ask of a family without computing anything is answered here. What they compute is in
-``ptq_cli.quantizers``, and how weights are stored in ``ptq_cli.placement.weight_families``.
+This is their one table, without PyTorch: sections, checks and pages are made from it, and what other rooms
+ask of a family without computing anything is answered here. What they compute is in ``ptq_cli.quantizers``,
+and how weights are stored in ``ptq_cli.placement.weight_families``.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
+from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOATS
-from ptq_cli.core.known_names import did_you_mean, require_known
-from ptq_cli.recipe.declaration import Setting, parameter, setting, settings_of
-
-Value = bool | int | float | str
+from ptq_cli.recipe.declaration import Setting, setting, settings_of
 
 POWER_OF_TWO = "auto_po2"
 PLAIN = "none"
@@ -30,8 +27,6 @@ STEP: dict[str, Any] = {
     "wanted": f"positive, 2^-{MOST_OCTAVES} to 2^{MOST_OCTAVES}",
 }
 INTEGER: dict[str, Any] = {"low": -MOST_OCTAVES, "high": MOST_OCTAVES}
-DRAWN: dict[str, Any] = {"low": 2.0**-100, "high": 2.0**100, "wanted": "2^-100 to 2^100"}
-"""Of a number that is drawn: its reciprocal is a float32, too."""
 BITS = "Bits per weight."
 EVEN_STEP = "Distance between two values; if not set, the largest integer represents amax."
 
@@ -287,31 +282,21 @@ WeightFamily = ScaledWeights | FixedPointWeights | DorefaWeights | StepWeights |
 ActivationFamily = ScaledActivations | FixedPointActivations | StepActivations
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class QuantizerFamily:
     """A family of quantizers.
 
     Attributes:
         name: as in a recipe.
         meaning: what it is, in one line.
-        formula: what it computes.
-        gradient: what stands for its derivative with respect to x.
-        source: the paper or project that it is from.
         weights: its parameters for weights.
         activations: its parameters for activations, or why it takes none.
-        drawn: its parameters in a drawing. A model has some of them from its own values, such as amax.
-        module: of ``ptq_cli.quantizers``, whose ``curve`` takes these and returns what is drawn.
     """
 
     name: str
     meaning: str
-    formula: str
-    gradient: str
-    source: str
     weights: type[WeightFamily]
     activations: type[ActivationFamily] | str
-    drawn: tuple[Setting, ...]
-    module: str
 
     @property
     def takes_activations(self) -> bool:
@@ -330,116 +315,27 @@ class QuantizerFamily:
 
 
 _FAMILIES = (
+    QuantizerFamily("scaled", "integers spread evenly over a range", ScaledWeights, ScaledActivations),
     QuantizerFamily(
-        name="scaled",
-        module="scaled.scaled_quantize",
-        meaning="integers spread evenly over a range",
-        formula="clip(round(x / scale), qmin, qmax) * scale, scale = amax / qmax",
-        gradient="1 where |x| <= amax, 0 elsewhere",
-        source="NVIDIA pytorch-quantization; ONNX QuantizeLinear",
-        weights=ScaledWeights,
-        activations=ScaledActivations,
-        drawn=(
-            parameter("bits", 4, "Number of bits.", low=2, high=16),
-            parameter("amax", 1.0, "Largest magnitude that can be represented.", **DRAWN),
-            parameter("unsigned", False, "Represent no negative values."),
-            parameter("narrow_range", True, "Leave out the most negative integer."),
-        ),
+        "fixed_point",
+        "integers times a power of two, for hardware that shifts",
+        FixedPointWeights,
+        FixedPointActivations,
     ),
     QuantizerFamily(
-        name="fixed_point",
-        module="fixed_point_integers",
-        meaning="integers times a power of two, for hardware that shifts",
-        formula="alpha * step * clip(round(x / step), qmin, qmax), step = 2^(integer - bits + keep_negative)",
-        gradient="1 everywhere, also where x is clipped",
-        source="QKeras, quantized_bits",
-        weights=FixedPointWeights,
-        activations=FixedPointActivations,
-        drawn=(
-            parameter("bits", 4, "Number of bits.", low=1, high=16),
-            parameter("integer", 0, "Bits before the binary point, without the sign.", low=-110, high=120),
-            parameter("symmetric", False, "Leave out the most negative integer."),
-            parameter("keep_negative", True, "Represent negative values."),
-            parameter(
-                "alpha",
-                1.0,
-                "Factor that the result is multiplied by.",
-                low=-(2.0**100),
-                high=2.0**100,
-                wanted="-2^100 to 2^100",
-            ),
-        ),
+        "dorefa",
+        "2^bits levels from -amax to amax, without 0",
+        DorefaWeights,
+        "0 is not one of its levels, so QuantizeLinear cannot compute them",
     ),
+    QuantizerFamily("step", "multiples of a step", StepWeights, StepActivations),
     QuantizerFamily(
-        name="dorefa",
-        module="dorefa",
-        meaning="2^bits levels from -amax to amax, without 0",
-        formula="2 amax round(n u) / n - amax, n = 2^bits - 1, u = (clip(x, -amax, amax) + amax) / (2 amax)",
-        gradient="1 where |x| <= amax, 0 elsewhere",
-        source="Zhou et al. 2016, DoReFa-Net; SpikingJelly",
-        weights=DorefaWeights,
-        activations="0 is not one of its levels, so QuantizeLinear cannot compute them",
-        drawn=(
-            parameter("bits", 4, "Number of bits.", low=1, high=16),
-            parameter("amax", 1.0, "Largest magnitude that can be represented.", **DRAWN),
-        ),
-    ),
-    QuantizerFamily(
-        name="step",
-        module="step",
-        meaning="multiples of a step",
-        formula="round(x / step) * step",
-        gradient="1 everywhere",
-        source="SpikingJelly, step_quantize",
-        weights=StepWeights,
-        activations=StepActivations,
-        drawn=(parameter("step", 0.25, "Distance between two levels.", **DRAWN),),
-    ),
-    QuantizerFamily(
-        name="centers",
-        module="center_indices",
-        meaning="a few values, not evenly spaced, learned by k-means++",
-        formula="the nearest center",
-        gradient="the gradient of sum(p * centers), p = softmax(-|x - centers| / temperature)",
-        source="Agustsson et al. 2017, soft-to-hard vector quantization",
-        weights=CenterWeights,
-        activations="each value would have to be compared with every center while the model runs, and ONNX "
+        "centers",
+        "a few values, not evenly spaced, learned by k-means++",
+        CenterWeights,
+        "each value would have to be compared with every center while the model runs, and ONNX "
         "has no operator for that",
-        drawn=(
-            parameter(
-                "centers",
-                16,
-                "Number of centers, learned from normally distributed values.",
-                low=2,
-                high=256,
-            ),
-            parameter("temperature", 0.1, "How far around a center its gradient reaches.", **DRAWN),
-            parameter("seed", 0, "Seed of the random numbers.", low=0, high=2**32 - 1),
-        ),
     ),
 )
 
 FAMILIES: Mapping[str, QuantizerFamily] = {family.name: family for family in _FAMILIES}
-
-
-def find_family(name: str) -> QuantizerFamily:
-    """Return a family by its name."""
-    require_known("quantizer", name, FAMILIES)
-    return FAMILIES[name]
-
-
-def drawing_settings(family: QuantizerFamily, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the settings of a drawing of a family: those given, otherwise the defaults."""
-    known = {parameter.key: parameter for parameter in family.drawn}
-    for name, value in given.items():
-        if name not in known:
-            raise RecipeKeyError(
-                f"'{name}' is not a parameter of quantizer '{family.name}'{did_you_mean(name, list(known))}",
-                hint=f"'{family.name}' is drawn with: {', '.join(known)}",
-            )
-        if not known[name].allows(value):
-            raise RecipeValueError(
-                f"{name} is {value}, quantizer '{family.name}' expects {known[name].wanted}",
-                hint="run `ptq quantizers show --help` to see what can be drawn",
-            )
-    return {**{item.key: item.default for item in family.drawn}, **given}

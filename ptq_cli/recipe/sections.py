@@ -225,7 +225,7 @@ class ExportSettings:
     )
     profile: Location | None = setting(
         None,
-        "Profile that `ptq profile` wrote on another machine, used instead of measuring this one.",
+        "Profile that `ptq bench --operators` wrote on another machine, used instead of measuring this one.",
         is_location=True,
     )
     soc_model: int = setting(

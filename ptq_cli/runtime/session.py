@@ -292,7 +292,10 @@ OTHER_SIZE = (
     "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter text.window"
 )
 NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
-LESS_MEMORY = "there is not enough memory: pass a smaller --batch-size"
+LESS_MEMORY = (
+    "there is not enough memory: pass smaller batches, such as --set calibration.batch_size=4 or "
+    "--set evaluation.batch_size=4"
+)
 NO_KERNEL = (
     "it has no kernel for this operator in these types and this opset: most kernels are for float32; export "
     "float64 in float32, or write the operator with others"
@@ -317,8 +320,8 @@ def failed_run(error: Exception) -> RuntimeFailedError:
     """Return the error for a batch that ONNX Runtime did not compute.
 
     Example:
-        >>> failed_run(MemoryError("std::bad_alloc")).hint
-        'there is not enough memory: pass a smaller --batch-size'
+        >>> failed_run(MemoryError("std::bad_alloc")).hint == LESS_MEMORY
+        True
     """
     return RuntimeFailedError(f"ONNX Runtime failed on a batch: {_said(error)}", hint=_hint(str(error)))
 

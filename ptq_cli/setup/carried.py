@@ -31,8 +31,9 @@ def fitting_data(dataset: Dataset, data: DataSettings, source: ModelSource, axes
         dataset = as_recordings(dataset, data, source.to_onnx({}), axes)
     elif named_carries(data.carry):
         raise CarryError(
-            f"--carry needs an ONNX model, and '{source.file.path.name}' is a {source.file.kind.value}",
-            hint="ptq prepare makes an ONNX model of it first",
+            f"--set data.carry needs an ONNX model, and '{source.file.path.name}' is a "
+            f"{source.file.kind.value}",
+            hint="ptq export --float makes an ONNX model of it first",
         )
     match_names(dataset, source.input_names)
     return dataset
@@ -105,8 +106,8 @@ def carry_notes(dataset: Dataset | None, data: DataSettings) -> tuple[str, ...]:
         return ()
     pairs = [f"'{item.output}' as '{item.state.name}'" for item in dataset.carries]
     return (
-        f"each step reads {few(pairs, 3)} of the step before; --carry OUTPUT=INPUT names others, --carry "
-        "none feeds nothing back",
+        f"each step reads {few(pairs, 3)} of the step before; --set data.carry.OUTPUT=INPUT names others, "
+        "--set 'data.carry.*=none' feeds nothing back",
     )
 
 

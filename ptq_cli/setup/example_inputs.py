@@ -19,6 +19,7 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import DataShapeError, ModelInputError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
+from ptq_cli.core.words import entry_option
 from ptq_cli.models.batch_axes import with_axes
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import Axes, Example, ModelSource
@@ -51,7 +52,7 @@ def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None,
         return {spec.name: _made_up(_example_shape(spec), spec.dtype) for spec in source.example_specs}
     raise ModelInputError(
         f"the input shapes of '{source.file.path.name}' are not known ({', '.join(names)})",
-        hint=f"pass data with --data, or give --input-shape {names[0] if names else 'x'}=1,3,224,224",
+        hint=f"pass data with --data, or give {_shape_option(names[0] if names else 'x')}",
     )
 
 
@@ -67,11 +68,12 @@ def _require_names(shapes: Shapes, names: Sequence[str]) -> None:
     hint = f"the inputs are: {', '.join(names)}"
     for name in names:
         if name not in shapes:
-            raise ModelInputError(f"--input-shape does not name the input '{name}'", hint=hint)
+            raise ModelInputError(f"--set model.input_shape does not name the input '{name}'", hint=hint)
     for name in shapes:
         if name not in names:
             raise ModelInputError(
-                f"--input-shape names '{name}', which is not an input{did_you_mean(name, list(names))}",
+                f"--set model.input_shape names '{name}', which is not an input"
+                f"{did_you_mean(name, list(names))}",
                 hint=hint,
             )
 
@@ -81,9 +83,9 @@ def _require_same_shapes(example: Example, shapes: Shapes, source: str) -> None:
         found = example[name].shape
         if tuple(shape[1:]) != found[1:]:
             raise DataShapeError(
-                f"input '{name}' is {format_shape((None, *found[1:]))} in '{source}', and --input-shape says "
-                f"{format_shape(tuple(shape))}",
-                hint="leave --input-shape out: the data determine the shape",
+                f"input '{name}' is {format_shape((None, *found[1:]))} in '{source}', and --set "
+                f"model.input_shape says {format_shape(tuple(shape))}",
+                hint="leave --set model.input_shape out: the data determine the shape",
             )
 
 
@@ -170,7 +172,7 @@ def made_up_batches(
         if spec.name not in bound:
             raise ModelInputError(
                 f"the rank of input '{spec.name}' is not known",
-                hint=f"pass --input-shape {spec.name}=1,3,224,224",
+                hint=f"pass {_shape_option(spec.name)}",
             )
     random = np.random.default_rng(SEED)
     batches: list[dict[str, Array]] = []
@@ -186,3 +188,8 @@ def made_up_batches(
             arrays[spec.name] = np.asarray(values).astype(spec.dtype)
         batches.append(arrays)
     return batches
+
+
+def _shape_option(name: str) -> str:
+    """Return how one tells the shape of an image."""
+    return entry_option("model.input_shape", name, "1,3,224,224")

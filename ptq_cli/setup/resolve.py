@@ -137,7 +137,7 @@ class Resolved:
     """What a request means: the recipe, and what it names, each read or parsed once.
 
     Attributes:
-        renames: what ``--rename`` of this command says; a recipe's may be for other data.
+        renames: what ``data.rename`` of this command says; a recipe's may be for other data.
     """
 
     recipe: Recipe
@@ -151,7 +151,7 @@ class Resolved:
         return reading_of(self.recipe)
 
     def strict_reading(self, *others: Dataset, labels: bool = False) -> Reading:
-        """Return how data is read that must have each array that ``--rename`` of this command names.
+        """Return how data is read that must have each array that ``data.rename`` of this command names.
 
         The ``others``, data that the command reads too, may have it instead.
         """

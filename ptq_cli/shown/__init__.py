@@ -1,4 +1,4 @@
 """What the terminal shows of results: lines and tables; ``--json`` prints the results as they are.
 
-What may enter: how a value reads; no command. ``terminal`` prints it, ``drawings`` draws with characters.
+What may enter: how a value reads; no command. ``terminal`` prints it.
 """

@@ -31,7 +31,9 @@ def print_calibration(result: "CalibrationResult") -> None:
         detail(item.describe())
     if result.channels:
         total = counted(sum(result.channels.values()), "channel")
-        detail(f"measured {total} of {counted(len(result.channels), 'tensor')}; ptq explain shows them")
+        detail(
+            f"measured {total} of {counted(len(result.channels), 'tensor')}; ptq inspect --tensor shows them"
+        )
     for name in result.dead:
         detail(f"note: '{name}' was 0 in every sample")
     for name, nonfinite in result.nonfinite.items():

@@ -1,4 +1,4 @@
-"""The tables of ``ptq calibration show`` and ``ptq explain``: tensors, methods, channels, notes."""
+"""The tables of ``ptq inspect`` of a run: tensors, methods, channels, notes."""
 
 from typing import TYPE_CHECKING, Any
 

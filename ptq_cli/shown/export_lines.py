@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptq_cli.core.words import few, format_bytes
+from ptq_cli.latency.bench_tables import latency_line
 from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES
 from ptq_cli.report.text.summary import share_of_float
-from ptq_cli.report.text.tables import format_latency
 from ptq_cli.shown.recovery_lines import export_recovery_lines
 from ptq_cli.terminal.output import detail, say, warn
 from ptq_cli.terminal.phrases import counted, shown_path
@@ -99,18 +99,6 @@ def quantized_line(result: "ExportResult") -> str:
     elif dynamic:
         ranges += f", those of {counted(dynamic, 'layer')} found at each run"
     return f"quantized {integer} of {len(layers)} layers for {result.target}, {ranges}"
-
-
-def latency_line(floating: float, integer: float, expected: float, batch: int, threads: int) -> str:
-    """Return what the forms of a model take, from microseconds.
-
-    Example:
-        >>> latency_line(600.0, 800.0, 450.0, 1, 2)
-        'at batch 1 and 2 threads: 600 µs in float, 800 µs in integers, 450 µs expected'
-    """
-    times = [format_latency(time / 1e6) for time in (floating, integer, expected)]
-    counts = f"at batch {batch} and {counted(threads, 'thread')}"
-    return f"{counts}: {times[0]} in float, {times[1]} in integers, {times[2]} expected"
 
 
 def method_line(result: "ExportResult") -> str:

@@ -110,7 +110,9 @@ def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
     work = sum(layer.multiply_accumulates or 0 for layer in layers if layer.integer)
     share = format_share(work, result.work.total)
     say(f"{format_count(result.work.total)} multiply-accumulates per sample, {share} in integers")
-    for note in counting_notes(result.work.assumed, result.work.once, "pass --input-shape for other sizes"):
+    for note in counting_notes(
+        result.work.assumed, result.work.once, "pass --set model.input_shape for other sizes"
+    ):
         say(note)
     unknown = list(result.work.unknown.items())
     for name, reason in unknown[:MOST_UNKNOWN]:

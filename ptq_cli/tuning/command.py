@@ -7,13 +7,12 @@ import click
 
 from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, option
 from ptq_cli.terminal.options.model_options import (
+    ARCH,
     CALIBRATION,
     EVALUATION_DATA,
     MODEL_ARGUMENT,
-    MODEL_SOURCE,
     QUANTIZATION,
     TARGET,
-    THREADS,
     setting,
 )
 from ptq_cli.terminal.options.shared_options import (
@@ -50,9 +49,9 @@ Exits with status 3 if the budget is not kept; the best candidate is written all
     "models: sqnr_db=30. Can be repeated.",
 )
 @setting(OWN, "tune.time_budget", metavar="TIME")
-@take(OUTPUT, MODEL_ARGUMENT, CALIBRATION, MODEL_SOURCE, TARGET)
+@take(OUTPUT, MODEL_ARGUMENT, CALIBRATION, ARCH, TARGET)
 @take(QUANTIZATION, EVALUATION_DATA)
-@take(RUN, RECIPES, THREADS, GLOBALS)
+@take(RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     output: Path | None,

@@ -88,7 +88,7 @@ def test_every_module_that_a_page_runs_exists() -> None:
     [
         "Run `ptq quantise`.",
         "Run `ptq quantize … --weigth-bits 4`.",
-        "Run `ptq\nexport --batch-size few`.",
+        "Run `ptq\nexport --weight-bits few`.",
         "`--amx max` is an option.",
         "```bash\nptq inspect model.onnx && ptq verify --min-integer-shar 1\n```",
         "```console\n$ RUN=1 ptq calibrate \\\n    --shart 1/2\n```",

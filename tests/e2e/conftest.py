@@ -162,9 +162,8 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "eval.npz", **make_arrays(20, seed=2))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        words = (
-            "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true --batch-size 4"
-        )
+        words = "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true"
+        words += " --set calibration.batch_size=4 --set evaluation.batch_size=4"
         words += " --set evaluation.latency=false"
         assert run(words.split()) == 0
     return folder

@@ -152,7 +152,7 @@ CASES = {
     ),
     "not fused": Case(
         make=usual,
-        settings="--override first:weights.quantizer=centers,weights.centers=4",
+        settings="--set override=first:weights.quantizer=centers,weights.centers=4",
         cause="not fused",
         remedy="ptq export --exclude first",
     ),

@@ -140,14 +140,20 @@ def test_an_infinite_activation_names_tensor_and_sample(folder: Path, refuse: An
     x[4] = 0
     np.savez(folder / "zeros.npz", x=x)
     words = command.format("zeros.npz").replace("model.onnx", "log.onnx")
-    refuse(f"{words} --batch-size 4", "PTQ-CALIB-001", "is -inf", "sample 'zeros.npz[4]'", hint="float model")
+    refuse(
+        f"{words} --set calibration.batch_size=4",
+        "PTQ-CALIB-001",
+        "is -inf",
+        "sample 'zeros.npz[4]'",
+        hint="float model",
+    )
 
 
 def test_an_input_shape_beside_data_must_agree_with_them(refuse: Any) -> None:
-    words = "calibrate model.pt --arch model.py:build --data calib.npz --input-shape "
+    words = "calibrate model.pt --arch model.py:build --data calib.npz --set model.input_shape."
     refuse(words + "x=1,3,9,9", "PTQ-DATA-003", "'x' is [?, 3, 8, 8]", "[1, 3, 9, 9]")
     refuse(words + "y=1,3,8,8", "PTQ-MODEL-007", "does not name the input 'x'")
-    refuse(words + "x=1,3,8,8 --input-shape xs=1", "PTQ-MODEL-007", "'xs', which is not an input")
+    refuse(words + "x=1,3,8,8 --set model.input_shape.xs=1", "PTQ-MODEL-007", "'xs', which is not an input")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")

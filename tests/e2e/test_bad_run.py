@@ -47,7 +47,7 @@ def test_evaluate_before_export(folder: Path, refuse: Any) -> None:
         "evaluate bad\udcff.onnx",
         "calibrate model.onnx --data bad\udcff.npz",
         "calibrate model.onnx --data calib.npz --run bad\udcff.run",
-        "prepare model.onnx --output bad\udcff.out",
+        "export --float model.onnx --output bad\udcff.out",
         "quantize model.onnx --data calib.npz --exclude bad\udcff.layer",
     ],
 )
@@ -180,7 +180,7 @@ OUTPUTS = {
             "PTQ-FILE-002",
             f"cannot write '{os.devnull}': it is not a regular file",
         )
-        for words in (f"{QUANTIZE} -o", "export -o", "prepare model.onnx -o")
+        for words in (f"{QUANTIZE} -o", "export -o", "export --float model.onnx -o")
     },
     "output: the data": (f"{QUANTIZE} -o calib.npz", "PTQ-USAGE-001", "overwrite the calibration data"),
     "output: the statistics": (
@@ -255,8 +255,8 @@ def test_a_missed_gate_still_writes_what_it_was_judged_on(folder: Path, ptq: Any
         "quantize model.onnx --data calib.npz -o {}/out.onnx",
         "tune model.onnx --data calib.npz --budget sqnr_db=20 --run {}",
         "export -o {}/out.onnx",
-        "profile model.onnx -o {}/profile.json",
-        "prepare model.onnx --output {}/out.onnx",
+        "bench --operators model.onnx -o {}/profile.json",
+        "export --float model.onnx --output {}/out.onnx",
     ],
 )
 def test_a_place_that_takes_no_file_is_refused_before_the_work(

@@ -66,7 +66,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-TEXT = "--data text.txt --tokenizer words.json"
+TEXT = "--data text.txt --set text.tokenizer=words.json"
 CASES = table(f"""
     small.onnx {TEXT} | PTQ-TEXT-001 | does not fit the model | belongs to this
     model.onnx {TEXT} --set text.window=40 | PTQ-TEXT-002 \
@@ -75,7 +75,7 @@ CASES = table(f"""
     cache.onnx --preset dynamic_int8 | PTQ-TEXT-003 \
         | the cache input '{CACHE}' of model 'cache.onnx' has no shape | [batch, 9, past_length, 64]
     open.onnx {TEXT} | PTQ-TEXT-003 | how many heads | fixed sizes
-    branch.onnx {TEXT} | PTQ-DATA-002 | use_cache_branch | --input use_cache_branch=false
+    branch.onnx {TEXT} | PTQ-DATA-002 | use_cache_branch | --set model.inputs.use_cache_branch=false
     rank.onnx --preset w4_block32 | PTQ-MODEL-005 | 'image' | rank of each
     model.onnx --preset w4_block32 --set weights.block_size=33 | PTQ-PLAN-002 \
         | reads blocks of 16, 32, 64, 128, 256, and 'head' asks for 33 | block_size = 32

@@ -78,26 +78,30 @@ def test_a_scalar_may_have_a_value_for_each_sample(folder: Path) -> None:
 
 def test_an_axis_that_the_model_s_own_sizes_tell(folder: Path, ptq: Ptq) -> None:
     note = "note: the samples of 'state' are on axis 1, as the model's file says"
-    words = "quantize voice.onnx --data calib.npz --batch-size 4 --set evaluation.latency=false"
+    words = "quantize voice.onnx --data calib.npz --set calibration.batch_size=4 "
+    words += "--set evaluation.batch_size=4 --set evaluation.latency=false"
     told = ptq(f"{words} --eval-data calib.npz --run told")
     assert told.status == 0 and told.err.startswith(note) and f"on {COUNT} samples" in told.out
     assert note in ptq("inspect voice.onnx").out
     assert json.loads(ptq("inspect voice.onnx --json").out)["notes"] == [told.err.splitlines()[0][6:]]
-    for command in ("prepare voice.onnx -o float.onnx", "profile voice.onnx -o profile.json"):
+    for command in (
+        "export --float voice.onnx -o float.onnx",
+        "bench --operators voice.onnx -o profile.json",
+    ):
         assert note in ptq(command).out, command
     assert note in ptq("bench voice.onnx --runs 3").err
     # All that is kept is as if the axis had been named, so that later commands need neither.
-    named = ptq(f"{words} --eval-data calib.npz --run named --batch-axis state=1")
+    named = ptq(f"{words} --eval-data calib.npz --run named --set data.batch_axis.state=1")
     assert named.status == 0 and "note: the samples" not in named.err
     for file in ("calibration.safetensors", "model.float.onnx", "model.int8.onnx", "recipe.toml"):
         assert Path("told", file).read_bytes() == Path("named", file).read_bytes(), file
     for command in ("export", "evaluate", "analyze", "verify"):
         assert ptq(f"{command} --run told").status == 0, command
     # An axis that is named is in charge.
-    refused = ptq("calibrate voice.onnx --data calib.npz --batch-axis state=0")
+    refused = ptq("calibrate voice.onnx --data calib.npz --set data.batch_axis.state=0")
     assert refused.status == 2 and "note: the samples" not in refused.err
     # A file that ptq prepared tells the axes that it was prepared with.
-    prepared = ptq("calibrate float.onnx --data calib.npz --batch-size 4 --run prepared")
+    prepared = ptq("calibrate float.onnx --data calib.npz --set calibration.batch_size=4 --run prepared")
     assert prepared.status == 0 and prepared.err.startswith(note)
 
 
@@ -171,19 +175,20 @@ def save_steps(folder: str, count: int) -> None:
 
 def test_each_file_of_a_folder_is_a_step(folder: Path, ptq: Ptq) -> None:
     save_steps("steps", 11)
-    told = ptq("quantize voice.onnx --data steps --batch-axis none --eval-data steps --set run.evaluate=true")
+    told = ptq(
+        "quantize voice.onnx --data steps --set data.batch_axis.*=none --eval-data steps "
+        "--set run.evaluate=true"
+    )
     assert told.status == 0 and "on 11 steps" in told.out, told.err
     # 10.npz is after 2.npz, and nothing is split: three steps end with that of three rows.
     three = ptq_cli.calibrate("voice.onnx", data="steps", batch_axis={"*": "none"}, samples=3, run="three")
     seen = load_calibration(Path("three/calibration.safetensors")).statistics["input"]
     assert (three.samples, seen.high, seen.count) == (3, 2.0, 16 * (1 + 2 + 3))
-    mistyped = ptq("calibrate voice.onnx --data steps --batch-axis nnone")
-    assert mistyped.status == 2 and "or --batch-axis none for whole steps" in mistyped.err
     Path("empty").mkdir()
-    empty = ptq("calibrate voice.onnx --data empty --batch-axis none")
+    empty = ptq("calibrate voice.onnx --data empty --set data.batch_axis.*=none")
     assert empty.status == 2 and "holds no images, .npz files, tar shards or Parquet files" in empty.err
     np.savez("steps/11.npz", input=np.zeros((1, 16), np.float32), sr=np.array(8000))
-    refused = ptq("calibrate voice.onnx --data steps --batch-axis none")
+    refused = ptq("calibrate voice.onnx --data steps --set data.batch_axis.*=none")
     assert refused.status == 2
     assert "'steps/11.npz' has 'input', 'sr', but the first file of 'steps' has" in refused.err
 
@@ -224,14 +229,18 @@ def test_single_samples_get_an_axis(folder: Path, ptq: Ptq) -> None:
     Path("one").mkdir()
     for number, sample in enumerate(samples):
         np.savez(f"one/{number}.npz", **sample)
-    assert "on 11 samples" in ptq("calibrate voice.onnx --data one --batch-axis state=1 --run one-run").out
+    assert (
+        "on 11 samples"
+        in ptq("calibrate voice.onnx --data one --set data.batch_axis.state=1 --run one-run").out
+    )
     np.savez("flat.npz", input=data["input"][0], state=data["state"], sr=data["sr"])
-    refused = ptq("calibrate voice.onnx --data flat.npz --batch-axis state=1 --run flat-run")
+    refused = ptq("calibrate voice.onnx --data flat.npz --set data.batch_axis.state=1 --run flat-run")
     assert refused.status == 2 and "numpy.stack(samples, 0) joins several" in refused.err
 
 
 def test_recovery_sets_pieces_aside_where_samples_lie_elsewhere(folder: Path, ptq: Ptq) -> None:
-    words = "quantize voice.onnx --data calib.npz --batch-axis state=1 --recover round --weight-bits 4 --json"
+    words = "quantize voice.onnx --data calib.npz --set data.batch_axis.state=1 --recover round --json "
+    words += "--weight-bits 4"
     outcome = ptq(words)
     assert outcome.status == 0, outcome
     (found,) = json.loads(outcome.out)["export"]["recovery"]["effects"]

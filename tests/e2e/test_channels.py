@@ -51,7 +51,7 @@ def test_show_and_explain_draw_them(folder: Path, ptq: Any, monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", "120")
     assert ptq(CALIBRATE).status == 0
 
-    shown, explained = ptq("calibration show"), ptq("explain relu")
+    shown, explained = ptq("inspect"), ptq("inspect --tensor relu")
 
     assert "largest magnitude of each channel; imbalance: largest divided by median" in shown.out
     assert "channels:   8 along axis 1, amax by percentile: " in explained.out
@@ -59,7 +59,7 @@ def test_show_and_explain_draw_them(folder: Path, ptq: Any, monkeypatch: pytest.
     assert (
         "ort-cpu quantizes activations per tensor: ptq export gives all channels one scale" in explained.out
     )
-    listed = json.loads(ptq("calibration show --json").out)["tensors"]
+    listed = json.loads(ptq("inspect --json").out)["tensors"]
     by_name = {tensor["name"]: tensor["measured_channels"] for tensor in listed}
     assert by_name["relu"]["axis"] == 1 and len(by_name["relu"]["maximum"]) == 8
     assert [name for name, channels in by_name.items() if channels is None] == [

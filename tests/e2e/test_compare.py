@@ -22,14 +22,14 @@ def other(folder: Path, ptq: Any) -> Path:
 
 
 def test_it_shows_metrics_size_and_settings(folder: Path, other: Path, ptq: Any) -> None:
-    outcome = ptq("compare old.json ptq-run/report.json")
+    outcome = ptq("report old.json ptq-run/report.json")
     assert (outcome.status, outcome.err) == (0, "")
     for text in ("worse by", "sqnr_db", "size: ", "amax", "max", "quantized model"):
         assert text in outcome.out
 
 
 def test_json_and_python_say_the_same(folder: Path, other: Path, ptq: Any) -> None:
-    document = json.loads(ptq("compare old.json ptq-run/report.json --json").out)
+    document = json.loads(ptq("report old.json ptq-run/report.json --json").out)
     comparison = ptq_cli.compare("old.json", other)
     assert document["same_samples"] is comparison.same_samples is True
     assert [metric["worse_by"] for metric in document["metrics"]] == [m.worse_by for m in comparison.metrics]
@@ -39,31 +39,31 @@ def test_json_and_python_say_the_same(folder: Path, other: Path, ptq: Any) -> No
 def test_three_reports_stand_side_by_side(folder: Path, other: Path, ptq: Any) -> None:
     (folder / "third").mkdir()
     shutil.copy(other, folder / "third/report.json")
-    outcome = ptq("compare old.json ptq-run third --page all.html")
+    outcome = ptq("report old.json ptq-run third --page all.html")
     assert (outcome.status, outcome.err) == (0, "")
     _, rows = outcome.out.split("─\n")
     assert re.findall(r"^  (\S+)", rows, re.MULTILINE) == ["old", "ptq-run", "third"]
     assert outcome.out.endswith("wrote all.html\n")
     assert "3 quantized models by top1" in (folder / "all.html").read_text(encoding="utf-8")
-    document = json.loads(ptq("compare old.json ptq-run third --metric sqnr_db --json").out)
+    document = json.loads(ptq("report old.json ptq-run third --metric sqnr_db --json").out)
     found = ptq_cli.compare_models([folder / "old.json", other, folder / "third"], metric="sqnr_db").found
     assert document["metric"] == found.metric == "sqnr_db"
     assert [model["value"] for model in document["models"]] == [model.value for model in found.models]
 
 
 def test_the_page_of_two_reports_has_their_layers(folder: Path, other: Path, ptq: Any) -> None:
-    assert ptq("compare old.json ptq-run --page two.html --metric sqnr_db").status == 0
+    assert ptq("report old.json ptq-run --page two.html --metric sqnr_db").status == 0
     text = (folder / "two.html").read_text(encoding="utf-8")
     assert 'id="layer-table"' in text and "2 quantized models by sqnr_db" in text
 
 
 BAD = table("""
-    compare nowhere.json ptq-run/report.json      | PTQ-FILE-001
-    compare ptq-run/report.json model.onnx        | PTQ-REPORT-001
-    compare ptq-run/report.json                   | PTQ-USAGE-001
-    compare ptq-run ptq-run ptq-run --metric top2 | PTQ-USAGE-001
-    compare ptq-run ptq-run --metric top1         | PTQ-USAGE-001
-    compare ptq-run ptq-run --page ptq-run        | PTQ-FILE-002
+    report nowhere.json ptq-run/report.json      | PTQ-FILE-001
+    report ptq-run/report.json model.onnx        | PTQ-REPORT-001
+    report ptq-run/report.json                   | PTQ-USAGE-001
+    report ptq-run ptq-run ptq-run --metric top2 | PTQ-USAGE-001
+    report ptq-run ptq-run --metric top1         | PTQ-USAGE-001
+    report ptq-run ptq-run --page ptq-run        | PTQ-FILE-002
 """)
 
 

@@ -51,7 +51,7 @@ def require_clean(folder: Path, told: str) -> None:
 def test_names_of_a_model_move_no_cursor_in_any_output(
     hostile: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    renamed = ["--rename", f"x=x{IN_A_FILE_NAME}"]
+    renamed = ["--set", f"data.rename.x=x{IN_A_FILE_NAME}"]
     given, told, statuses = ["--data", "calib.npz", "--eval-data", "eval.npz", *renamed], "", {}
     for words in (
         ["inspect", hostile],
@@ -60,9 +60,9 @@ def test_names_of_a_model_move_no_cursor_in_any_output(
         ["quantize", hostile, *given, "--min", "sqnr_db=99", "--max-drop", "top1=0"],
         ["analyze"],
         ["report"],
-        ["explain", f"relu{HOSTILE}"],
-        ["calibration", "show"],
-        ["compare", "ptq-run", "ptq-run", "--page", "compared.html"],
+        ["inspect", "--tensor", f"relu{HOSTILE}"],
+        ["inspect"],
+        ["report", "ptq-run", "ptq-run", "--page", "compared.html"],
         ["drift", "eval.npz", *renamed],
         ["verify"],
     ):

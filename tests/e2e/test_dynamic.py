@@ -87,8 +87,8 @@ def test_every_command_takes_such_a_run(network: Path, ptq: Any) -> None:
 
 @pytest.mark.parametrize("granularity", ["row", "tensor"])
 def test_static_dynamic_weights_alone_and_float_in_one_model(network, ptq, granularity):
-    overrides = f"--override down:activations.mode=dynamic,activations.granularity={granularity}"
-    overrides += " --override head:activations.mode=float --exclude up --set quantization.all_layers=true"
+    overrides = f"--set override=down:activations.mode=dynamic,activations.granularity={granularity}"
+    overrides += " --set override=head:activations.mode=float --exclude up --set quantization.all_layers=true"
     found = ptq(
         f"quantize model.onnx --data data.npz --recover none {overrides} --set evaluation.latency=false"
     )
@@ -108,7 +108,7 @@ def test_static_dynamic_weights_alone_and_float_in_one_model(network, ptq, granu
 
 def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, ptq: Any) -> None:
     found = ptq(
-        "quantize model.onnx --preset dynamic_int8 --override conv:activations.mode=dynamic "
+        "quantize model.onnx --preset dynamic_int8 --set override=conv:activations.mode=dynamic "
         "--set evaluation.latency=false"
     )
     assert found.status == 0, found.err
@@ -120,7 +120,7 @@ def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, p
 @each_case(
     "command, code, message",
     table("""
-    --preset dynamic_int8 --override ':op=MatMul,quantize=false' --override ':op=Gemm,quantize=false' \
+    --preset dynamic_int8 --set override=:op=MatMul,quantize=false --set override=:op=Gemm,quantize=false \
         | PTQ-PLAN-001 | at each run
     --preset dynamic_int8 --target generic | PTQ-PLAN-001 | choose the target ort-cpu
     --preset dynamic_int8 --set activations.dtype=int8 | PTQ-RECIPE-003 | has no effect

@@ -1,4 +1,4 @@
-"""``ptq calibration show`` and ``ptq explain`` on a finished run."""
+"""``ptq inspect`` of a finished run, and of one of its tensors."""
 
 import builtins
 import json
@@ -61,7 +61,7 @@ def shown_json(outcome: Any) -> dict[str, Any]:
 
 def test_show_has_every_tensor_and_method(folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    outcome = ptq("calibration show")
+    outcome = ptq("inspect")
 
     assert outcome.status == 0 and outcome.err == ""
     for text in ("x", "relu", *METHODS, "clipped", "zeros", "range", "* marks what ptq export uses"):
@@ -78,7 +78,7 @@ SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("sort", SORTS)
 def test_show_sorts(folder: Path, ptq: Any, sort: str) -> None:
-    found = shown_json(ptq(f"calibration show --set amax.percentile=90 --sort {sort} --json"))["tensors"]
+    found = shown_json(ptq(f"inspect --set amax.percentile=90 --sort {sort} --json"))["tensors"]
 
     assert found == sorted(found, key=SORTS[sort])
     assert {item["chosen"] for item in found} == {"percentile"}
@@ -86,7 +86,7 @@ def test_show_sorts(folder: Path, ptq: Any, sort: str) -> None:
 
 def test_the_scale_is_the_exported_one(folder: Path, ptq: Any) -> None:
     assert ptq("export --amax mse").status == 0
-    found = shown_json(ptq("explain x --amax mse --json"))
+    found = shown_json(ptq("inspect --tensor x --amax mse --json"))
 
     constants = {
         item.name: numpy_helper.to_array(item)
@@ -104,7 +104,7 @@ def test_the_scale_is_the_exported_one(folder: Path, ptq: Any) -> None:
 
 def test_explain_tells_all(folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    outcome = ptq("explain relu")
+    outcome = ptq("inspect --tensor relu")
 
     assert outcome.status == 0 and outcome.err == ""
     out = outcome.out
@@ -123,26 +123,26 @@ def test_a_layers_name_means_its_tensor(folder: Path, ptq: Any) -> None:
     named = onnx.load("ptq-run/model.float.onnx")
     node = next(node for node in named.graph.node if node.op_type == "Relu")
     node_name, tensor = node.name, node.output[0]
-    assert shown_json(ptq("explain", node_name, "--json"))["tensor"]["name"] == tensor
-    assert "'conv' is in the model but was not measured" in ptq("explain conv").err
+    assert shown_json(ptq("inspect", "--tensor", node_name, "--json"))["tensor"]["name"] == tensor
+    assert "'conv' is in the model but was not measured" in ptq("inspect --tensor conv").err
 
 
 UNKNOWN = table("""
-    explain rleu        | no tensor 'rleu' was calibrated (did you mean 'relu'?)
-    explain zzzzzz      | no tensor 'zzzzzz' was calibrated
-    explain conv.weight | 'conv.weight' is in the model but was not measured
+    inspect --tensor rleu        | no tensor 'rleu' was calibrated (did you mean 'relu'?)
+    inspect --tensor zzzzzz      | no tensor 'zzzzzz' was calibrated
+    inspect --tensor conv.weight | 'conv.weight' is in the model but was not measured
 """)
 
 
 @each_case("words, says", UNKNOWN)
 def test_an_unknown_tensor_is_refused(refuse: Any, words: str, says: str) -> None:
-    refuse(words, "PTQ-RECIPE-004", says, hint="ptq calibration show lists the tensors")
+    refuse(words, "PTQ-RECIPE-004", says, hint="ptq inspect --run ptq-run lists")
 
 
 MISUSE = table("""
-    explain x --plot x.pdf            | PTQ-USAGE-001 | got 'x.pdf'
-    explain x --plot model.onnx/x.png | PTQ-FILE-002  | cannot write
-    explain x --samples 3             | PTQ-USAGE-001 | --samples
+    inspect --tensor x --plot x.pdf            | PTQ-USAGE-001 | got 'x.pdf'
+    inspect --tensor x --plot model.onnx/x.png | PTQ-FILE-002  | cannot write
+    inspect --tensor x --samples 3             | PTQ-USAGE-001 | --samples
 """)
 
 
@@ -151,7 +151,7 @@ def test_misuse_is_refused(refuse: Any, words: str, code: str, says: str) -> Non
     refuse(words, code, says)
 
 
-@pytest.mark.parametrize("words", ["calibration show", "explain x"])
+@pytest.mark.parametrize("words", ["inspect", "inspect --tensor x"])
 def test_with_ranges_only_it_says_what_is_missing(only_ranges: Path, ptq: Any, words: str) -> None:
     outcome = ptq(words)
 
@@ -166,15 +166,15 @@ def test_with_ranges_only_it_says_what_is_missing(only_ranges: Path, ptq: Any, w
 
 
 def test_a_chosen_method_that_lacks_histograms_is_told(only_ranges: Path, ptq: Any) -> None:
-    outcome = ptq("explain x --amax entropy")
+    outcome = ptq("inspect --tensor x --amax entropy")
 
     assert outcome.status == 0
     assert "note: ptq export will fail: 'x' would use entropy" in outcome.out
 
 
 def test_a_dead_tensor_is_named(dead: Path, ptq: Any) -> None:
-    assert "note: 'relu' was 0 in every sample" in ptq("calibration show").out
-    outcome = ptq("explain relu --plot dead.png")
+    assert "note: 'relu' was 0 in every sample" in ptq("inspect").out
+    outcome = ptq("inspect --tensor relu --plot dead.png")
     assert outcome.status == 0
     assert "no histogram: all values are 0" in outcome.out and "100 % zeros" in outcome.out
 
@@ -183,7 +183,7 @@ def test_a_hostile_name_can_be_typed_as_it_is_shown(hostile: Path, ptq: Any) -> 
     name = f"relu {HOSTILE}"
     shown = "".join(character if character.isprintable() else "?" for character in name)
     for plot in ("evil.svg", "evil.png"):
-        outcome = ptq("explain", shown, "--plot", plot)
+        outcome = ptq("inspect", "--tensor", shown, "--plot", plot)
         assert outcome.status == 0, outcome
         assert outcome.out.startswith(f"{shown}: float32[")
         assert all(character.isprintable() or character == "\n" for character in outcome.out)
@@ -193,19 +193,24 @@ def test_a_hostile_name_can_be_typed_as_it_is_shown(hostile: Path, ptq: Any) -> 
 def test_plots_are_files_of_their_kind(folder: Path, ptq: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     for name in ("x.png", "x.svg", "again.svg"):
-        outcome = ptq(f"explain x --plot {name}")
+        outcome = ptq(f"inspect --tensor x --plot {name}")
         assert outcome.status == 0 and outcome.err == ""
         assert outcome.out.endswith(f"wrote {name}\n")
     with Image.open("x.png") as image:
         assert image.width > 1000
     assert ET.parse("x.svg").getroot().tag.endswith("svg")
     assert Path("x.svg").read_bytes() == Path("again.svg").read_bytes()
-    assert shown_json(ptq("explain x --plot y.svg --json"))["plot"] == "y.svg"
+    assert shown_json(ptq("inspect --tensor x --plot y.svg --json"))["plot"] == "y.svg"
 
 
 @pytest.mark.usefixtures("without_matplotlib")
 def test_without_matplotlib_it_says_how_to_get_it(refuse: Any) -> None:
-    refuse("explain x --plot x.png", "PTQ-USAGE-001", "needs matplotlib", hint="pip install 'ptq-cli[plot]'")
+    refuse(
+        "inspect --tensor x --plot x.png",
+        "PTQ-USAGE-001",
+        "needs matplotlib",
+        hint="pip install 'ptq-cli[plot]'",
+    )
 
 
 def test_without_a_plot_matplotlib_is_not_imported(folder, ptq, monkeypatch):
@@ -216,18 +221,18 @@ def test_without_a_plot_matplotlib_is_not_imported(folder, ptq, monkeypatch):
         return real(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", guarded)
-    assert ptq("explain x").status == 0
+    assert ptq("inspect --tensor x").status == 0
 
 
 def test_a_sample_model(digits: Path, ptq: Any) -> None:
     assert ptq("calibrate model.onnx --samples 32 --run explained").status == 0
-    found = shown_json(ptq("calibration show --run explained --json"))
+    found = shown_json(ptq("inspect --run explained --json"))
     assert len(found["tensors"]) > 20
     for tensor in found["tensors"][::6]:
-        assert ptq("explain", tensor["name"], "--run", "explained").status == 0
+        assert ptq("inspect", "--tensor", tensor["name"], "--run", "explained").status == 0
 
 
-@pytest.mark.parametrize("words", [["explain", "relu"], ["calibration", "show"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["inspect", "--tensor", "relu"], ["inspect"]], ids=" ".join)
 def test_a_terminal_without_unicode_gets_plain_characters(folder, real_ptq, words):
     result = real_ptq(*words, cwd=folder, env={**os.environ, "PYTHONIOENCODING": "ascii"})
 
@@ -237,6 +242,31 @@ def test_a_terminal_without_unicode_gets_plain_characters(folder, real_ptq, word
 
 def test_explain_names_the_columns_that_do_not_fit(folder, ptq, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    outcome = ptq("explain relu")
+    outcome = ptq("inspect --tensor relu")
 
     assert "by clipping, scale and zero point; --json has them" in outcome.err
+
+
+OF_THE_OTHER = table("""
+    inspect model.onnx --run ptq-run | PTQ-USAGE-001 | --run is about a run's calibration | leave MODEL out
+    inspect model.onnx --tensor relu | PTQ-USAGE-001 | --tensor is about a run's | leave MODEL out
+    inspect --depth 2 | PTQ-USAGE-001 | --depth is about the layers | ptq inspect MODEL
+    inspect --plot x.png | PTQ-USAGE-001 | --plot draws one tensor | --tensor NAME
+    inspect --tensor relu --sort name | PTQ-USAGE-001 | --sort orders a list | leave --sort out
+    inspect --run nowhere | PTQ-RUN-001 | no calibration in 'nowhere' | ptq inspect MODEL
+    report ptq-run ptq-run --run other | PTQ-USAGE-001 | --run is for the page of one run | leave REPORTS out
+    report --page x.html | PTQ-USAGE-001 | --page is for REPORTS | ptq report A B
+    export model.onnx | PTQ-USAGE-001 | MODEL is for --float alone | the run directory
+    export --float model.onnx | PTQ-USAGE-001 | --float needs an output | -o float.onnx
+    export --float model.onnx -o f.onnx --prefer size | PTQ-USAGE-001 | --prefer is not for | leave it out
+    bench --operators model.onnx | PTQ-USAGE-001 | --operators needs an output | -o FILE
+    bench --operators a.onnx b.onnx -o p.json | PTQ-USAGE-001 | --operators measures one | once for each
+    bench -o p.json | PTQ-USAGE-001 | --output is for the file of | --operators MODEL
+""")
+
+
+@each_case("words, code, says, hint", OF_THE_OTHER)
+def test_an_option_of_the_commands_other_use_is_refused(
+    refuse: Any, words: str, code: str, says: str, hint: str
+) -> None:
+    refuse(words, code, says, hint=hint)

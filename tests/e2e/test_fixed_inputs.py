@@ -1,4 +1,4 @@
-"""``--input``: an input that is fixed is gone, and so is what it chose between."""
+"""``[model.inputs]``: an input that is fixed is gone, and so is what it chose between."""
 
 import json
 from collections.abc import Callable
@@ -49,8 +49,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_verb(folder: Path, ptq: Ptq) -> None:
-    fixed = "--input sr=16000"
-    assert ptq(f"prepare voice.onnx {fixed} -o float.onnx").status == 0
+    fixed = "--set model.inputs.sr=16000"
+    assert ptq(f"export --float voice.onnx {fixed} -o float.onnx").status == 0
     assert set(operators("float.onnx")) == {"MatMul"}
     inspected = json.loads(ptq(f"inspect voice.onnx {fixed} --json").out)
     assert [item["name"] for item in inspected["inputs"]] == ["input"]
@@ -66,7 +66,7 @@ def test_every_verb(folder: Path, ptq: Ptq) -> None:
     assert "[model.inputs]\nsr = 16000" in Path("ptq-run/recipe.toml").read_text()
     assert ptq(f"bench voice.onnx ptq-run/model.int8.onnx {fixed} --runs 3").status == 0
     assert ptq(f"verify {fixed}").status == 0
-    assert ptq("verify --input sr=8000").status == 2
+    assert ptq("verify --set model.inputs.sr=8000").status == 2
     with pytest.raises(StaleCalibrationError, match=r"'input' was {'sr': 16000}"):
         ptq_cli.export(input={"sr": 8000})
 
@@ -89,10 +89,9 @@ def test_a_recipe_fixes_inputs(folder: Path) -> None:
 @each_case(
     "words, code, said",
     table("""
-    --input rate=1            | PTQ-MODEL-009 | names 'rate', which is not an input of 'voice.onnx'
-    --input sr=0.5            | PTQ-MODEL-009 | is int64, which cannot hold 0.5
-    --input sr=fast           | PTQ-USAGE-001 | 'sr=fast' is not of the form NAME=VALUE
-    --input sr=1 --input sr=2 | PTQ-USAGE-001 | gives 'sr' two values: 1 and 2
+    --set model.inputs.rate=1            | PTQ-MODEL-009 | names 'rate', which is not an input of 'voice.onnx'
+    --set model.inputs.sr=0.5            | PTQ-MODEL-009 | is int64, which cannot hold 0.5
+    --set model.inputs.sr=fast           | PTQ-RECIPE-003 | 'model.inputs.sr' is 'fast', expected a number
 """),
 )
 def test_refused(folder: Path, refuse: Callable[..., None], words: str, code: str, said: str) -> None:

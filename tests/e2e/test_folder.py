@@ -110,7 +110,7 @@ def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
 
 def test_a_folder_is_prepared_with_what_its_files_share(exported, tmp_path, monkeypatch, ptq):
     monkeypatch.chdir(tmp_path)
-    told = ptq(f"prepare {exported} -o out --json")
+    told = ptq(f"export --float {exported} -o out --json")
     assert told.status == 0, told.err
     assert [item["difference"] < 1e-5 for item in json.loads(told.out)["files"]] == [True, True]
     made = sorted(path.name for path in Path("out").iterdir())
@@ -122,7 +122,7 @@ def test_a_folder_is_prepared_with_what_its_files_share(exported, tmp_path, monk
     )
     np.testing.assert_allclose(found, expected, atol=1e-3)
     before = Path("out/model.onnx").read_bytes()
-    refused = ptq("prepare out -o out")
+    refused = ptq("export --float out -o out")
     assert (refused.status, "would overwrite the model's model.onnx" in refused.err) == (2, True), refused.err
     assert Path("out/model.onnx").read_bytes() == before
 

@@ -162,10 +162,12 @@ def test_caches_that_the_data_hold_are_not_handed_on(folder: Path, ptq: Any, ref
     (folder / "m.onnx").write_bytes(serialized(build(DECODER)))
     past = np.zeros((RECORDINGS, 3, 16), np.float32)
     np.savez("a.npz", input_ids=walks("decoder", 0), past_key=past, past_value=past)
-    words = "--carry none --set quantization.all_layers=true"
+    words = "--set data.carry.*=none --set quantization.all_layers=true"
     assert ptq(f"quantize m.onnx --data a.npz {words}").status == 0
     text = "'past_key' is read from the data"
-    refuse("evaluate --eval-data a.npz --generate 4", "PTQ-DATA-010", text, hint="not --carry none")
+    refuse(
+        "evaluate --eval-data a.npz --generate 4", "PTQ-DATA-010", text, hint="not --set data.carry.*=none"
+    )
 
 
 NOT_TEXT = {

@@ -18,7 +18,7 @@ def data(folder: Path) -> Path:
     holed = x.copy()
     holed[3, 0, 0, 0] = np.nan
     np.savez(folder / "nan.npz", x=holed)
-    np.savez(folder / "two.npz", image=x, target=label)
+    np.savez(folder / "two.npz", image=x, y=label)
     np.savez(folder / "many.npz", x=np.concatenate([x] * 5))
     return folder
 
@@ -28,7 +28,7 @@ def data(folder: Path) -> Path:
     table("""
     recipe init model.pt -o new.toml | PTQ-MODEL-003 | --arch model.py:build
     calibrate model.onnx --data nan.npz --run new | PTQ-DATA-008 | --set calibration.allow_nonfinite=true
-    calibrate model.onnx --data two.npz --rename image=x --run new | PTQ-DATA-002 | --rename target=label
+    calibrate model.onnx --data two.npz --set data.rename.image=x | PTQ-DATA-002 | --set data.rename.y=label
     gate report.json | PTQ-USAGE-001 | --max-drop top1=0.01
     tune model.onnx --data many.npz --run new | PTQ-TUNE-001 | --budget sqnr_db=30
     recipe init model.onnx -o old.toml | PTQ-FILE-002 | --force
@@ -43,7 +43,12 @@ def test_the_flags_of_a_hint_are_what_was_missing(words, code, hint, data, ptq):
         assert ptq("evaluate --eval-data eval.npz").status == 0
         words = words.replace("report", "ptq-run/report")
     if "run-1" in words:
-        assert ptq("calibrate model.onnx --data calib.npz --batch-size 4 --shard 1/2 --run run-1").status == 0
+        assert (
+            ptq(
+                "calibrate model.onnx --data calib.npz --set calibration.batch_size=4 --shard 1/2 --run run-1"
+            ).status
+            == 0
+        )
     if "ranges" in words:
         assert ptq("calibrate model.onnx --data calib.npz --method max --run ranges").status == 0
     outcome = ptq(words)
@@ -75,10 +80,10 @@ def test_the_flags_of_a_hint_are_what_was_missing(words, code, hint, data, ptq):
             ("inspect model.onnx", "export --exclude fc"),
         ),
         (
-            "explain relu2",
+            "inspect --tensor relu2",
             "PTQ-RECIPE-004",
-            "ptq calibration show lists",
-            ("calibration show", "explain relu"),
+            "ptq inspect --run ptq-run lists",
+            ("inspect", "inspect --tensor relu"),
         ),
         (
             f"calibrate model.onnx {NEW} --target tensort",

@@ -8,7 +8,10 @@ import pytest
 
 from ptq_cli.runtime import qnn
 
-QUANTIZE = "quantize model.onnx --data calib.npz --target qnn --threads 1 --input-shape batch=1"
+QUANTIZE = (
+    "quantize model.onnx --data calib.npz --target qnn --set runtime.threads=1 "
+    "--set model.input_shape.batch=1"
+)
 INSTALL = "pip install 'ptq-cli[qnn]'"
 needs_simulator = pytest.mark.skipif(
     importlib.util.find_spec(qnn.MODULE) is None, reason="needs onnxruntime-qnn, Qualcomm's simulator"
@@ -21,9 +24,12 @@ def hidden(monkeypatch):
 
 
 def test_an_open_batch_is_refused_with_what_closes_it(refuse):
-    words = QUANTIZE.replace(" --input-shape batch=1", "")
+    words = QUANTIZE.replace(" --set model.input_shape.batch=1", "")
     refuse(
-        words, "PTQ-MODEL-007", "takes static shapes, and axis 0 of input 'x'", hint="--input-shape batch=1"
+        words,
+        "PTQ-MODEL-007",
+        "takes static shapes, and axis 0 of input 'x'",
+        hint="--set model.input_shape.batch=1",
     )
 
 
@@ -61,7 +67,7 @@ def test_a_model_is_verified_evaluated_and_compiled_on_the_simulator(folder, ptq
     assert placed == {"conv": "HTP", "relu": "part", "pool": "HTP", "Reshape": "HTP", "fc": "HTP"}
     assert values["kernel_comparison"]["kernels"] and not values["kernel_comparison"]["fault"]
 
-    assert ptq("evaluate --data eval.npz --min cosine=0.99 --threads 1").status == 0
+    assert ptq("evaluate --data eval.npz --min cosine=0.99 --set runtime.threads=1").status == 0
     exported = ptq("export --context ctx.onnx")
     assert exported.status == 0, exported.err
     assert "wrote ctx.onnx, compiled for the HTP alone" in exported.out
@@ -70,7 +76,7 @@ def test_a_model_is_verified_evaluated_and_compiled_on_the_simulator(folder, ptq
 
 @needs_simulator
 def test_16_bits_are_an_override_that_pairs_convert(folder, ptq):
-    made = ptq(f"{QUANTIZE} --override fc:activations.dtype=uint16")
+    made = ptq(f"{QUANTIZE} --set override=fc:activations.dtype=uint16")
     assert made.status == 0, made.err
     values = json.loads(ptq("verify --json").out)
     assert (values["verdict"], values["opset"], values["integer_share"]) == ("pass", 21, 1.0)

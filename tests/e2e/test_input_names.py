@@ -65,7 +65,14 @@ def test_the_only_array_is_taken_and_that_is_told(folder: Path, capsys: Any) -> 
 
 
 def test_renamed_arrays_serve_calibration_and_evaluation(folder: Path, capsys: Any) -> None:
-    renames = ["--rename", "x=image", "--rename", "s=scale", "--rename", "target=label"]
+    renames = [
+        "--set",
+        "data.rename.x=image",
+        "--set",
+        "data.rename.s=scale",
+        "--set",
+        "data.rename.target=label",
+    ]
     assert main(["quantize", "pair.pt", "--data", "pair.npz", "--eval-data", "pair.npz", *renames]) == 0
     result = ptq_cli.evaluate()
     assert result.report.metrics[0].name == "top1"
@@ -92,17 +99,17 @@ def test_names_are_checked_before_the_export(folder, no_export, settings, messag
 
 
 TYPED = {
-    "calibrate one.pt --data x.npz --rename nosuch=input": "'x.npz' has no array 'nosuch'",
-    "calibrate one.pt --data x.npz --rename input=nosuch": "the model has no input 'nosuch'",
-    "calibrate one.pt --data x.npz --rename input=input=input": "the model has no input 'input=input'",
-    "calibrate one.pt --data x.npy --rename nosuch=input": "the only array of 'x.npy' has no name",
-    "prepare one.pt -o one.onnx --data x.npz --rename nosuch=input": "has no array 'nosuch'",
+    "calibrate one.pt --data x.npz --set data.rename.nosuch=input": "'x.npz' has no array 'nosuch'",
+    "calibrate one.pt --data x.npz --set data.rename.input=nosuch": "the model has no input 'nosuch'",
+    "calibrate one.pt --data x.npz --set data.rename.input=a=b": "the model has no input 'a=b'",
+    "calibrate one.pt --data x.npy --set data.rename.nosuch=input": "the only array of 'x.npy' has no name",
+    "export --float one.pt -o one.onnx --data x.npz --set data.rename.nosuch=input": "has no array 'nosuch'",
     "inspect one.pt --data x.npz --set data.rename.nosuch=input": "has no array 'nosuch'",
-    "bench --data x.npz --rename nosuch=input": "has no array 'nosuch'",
-    "evaluate --eval-data x.npz --rename nosuch=input": "has no array 'nosuch'",
-    "evaluate --eval-data x.npz --rename nosuch=label": "has no array 'nosuch'",
-    "analyze --data x.npz --rename nosuch=input": "has no array 'nosuch'",
-    "verify --data x.npz --rename nosuch=input": "has no array 'nosuch'",
+    "bench --data x.npz --set data.rename.nosuch=input": "has no array 'nosuch'",
+    "evaluate --eval-data x.npz --set data.rename.nosuch=input": "has no array 'nosuch'",
+    "evaluate --eval-data x.npz --set data.rename.nosuch=label": "has no array 'nosuch'",
+    "analyze --data x.npz --set data.rename.nosuch=input": "has no array 'nosuch'",
+    "verify --data x.npz --set data.rename.nosuch=input": "has no array 'nosuch'",
 }
 
 
@@ -110,10 +117,10 @@ def test_a_rename_that_is_typed_has_an_effect(one_run: Path, capsys: Any) -> Non
     for words, message in TYPED.items():
         assert main(words.split()) == 2, words
         error, hint = [line for line in capsys.readouterr().err.splitlines() if not line.endswith("…")]
-        assert error.startswith("error PTQ-DATA-002: --rename ") and message in error, words
-        assert "'input'" in hint or "leave --rename out" in hint, words
+        assert error.startswith("error PTQ-DATA-002: --set data.rename.") and message in error, words
+        assert "'input'" in hint or "leave --set data.rename out" in hint, words
 
 
 def test_a_rename_that_cannot_be_read_is_refused(folder: Path, capsys: Any) -> None:
-    assert main(["calibrate", "one.pt", "--data", "one.npz", "--rename", "image"]) == 2
-    assert "--rename 'image' is not of the form NAME=INPUT" in capsys.readouterr().err
+    assert main(["calibrate", "one.pt", "--data", "one.npz", "--set", "data.rename.image"]) == 2
+    assert "--set 'data.rename.image' is not of the form KEY=VALUE" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 CHECKPOINT = "calibration.partial.safetensors"
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
 BATCHES = 60
-WORDS = "calibrate model.onnx --data slow.py:batches --recover none --batch-size 4"
+WORDS = "calibrate model.onnx --data slow.py:batches --recover none --set calibration.batch_size=4"
 SLOW_DATA = f"""\
 import time
 from pathlib import Path

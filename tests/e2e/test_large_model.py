@@ -42,7 +42,12 @@ def run_model(path: str) -> np.ndarray:
 
 
 def test_every_command_works_on_it_as_on_a_small_one(large, ptq, monkeypatch):
-    for words in (CALIBRATE, "export", "evaluate --eval-data x.npz", "prepare large.onnx -o prepared.onnx"):
+    for words in (
+        CALIBRATE,
+        "export",
+        "evaluate --eval-data x.npz",
+        "export --float large.onnx -o prepared.onnx",
+    ):
         outcome = ptq(words)
         assert outcome.status == 0, outcome.err
     report = json.loads((large / "ptq-run/report.json").read_text())
@@ -139,7 +144,10 @@ def test_a_model_given_by_pytorch_is_kept_so_too(folder, ptq, monkeypatch):
 
 def test_shards_are_merged(large: Path, ptq: Ptq) -> None:
     for number in (1, 2):
-        assert ptq(f"{CALIBRATE} --batch-size 4 --shard {number}/2 --run run-{number}").status == 0
+        assert (
+            ptq(f"{CALIBRATE} --set calibration.batch_size=4 --shard {number}/2 --run run-{number}").status
+            == 0
+        )
     assert ptq("merge run-1 run-2 --run all").status == 0
     assert Path("run-1/model.float.onnx.data").read_bytes() == Path("all/model.float.onnx.data").read_bytes()
     assert ptq("export --run all").status == 0
@@ -149,7 +157,7 @@ def test_shards_are_merged(large: Path, ptq: Ptq) -> None:
 def test_inspect_and_explain_look_at_it(large: Path, ptq: Ptq) -> None:
     assert "layer.1" in ptq("inspect large.onnx --all").out
     assert ptq(CALIBRATE).status == 0
-    assert ptq("calibration show").status == 0
+    assert ptq("inspect").status == 0
     assert not list(large.rglob(".*"))
 
 
@@ -227,7 +235,7 @@ def test_data_that_are_missing_or_short_are_named(large: Path, ptq: Ptq, refuse:
 def test_data_of_the_source_are_not_overwritten(large: Path, ptq: Ptq, refuse: Refuse) -> None:
     Path("large.onnx").rename("model2.onnx")
     refuse(
-        "prepare model2.onnx -o large.onnx",
+        "export --float model2.onnx -o large.onnx",
         "PTQ-USAGE-001",
         "'large.onnx.data' would overwrite data of the model that it is made from",
     )
@@ -245,7 +253,9 @@ def test_a_full_disk_is_told(large: Path, ptq: Ptq, refuse: Refuse, monkeypatch:
 
     monkeypatch.setattr("onnx_ir.ExternalTensor.tofile", full)
     refuse(
-        "prepare large.onnx -o p.onnx", "PTQ-FILE-002", "cannot write 'p.onnx.data': no space left on device"
+        "export --float large.onnx -o p.onnx",
+        "PTQ-FILE-002",
+        "cannot write 'p.onnx.data': no space left on device",
     )
 
 
@@ -263,7 +273,7 @@ def test_two_and_a_half_gigabytes_are_quantized_in_little_more_memory(tmp_path: 
             tmp_path / "x.npz", x=np.random.default_rng(1).standard_normal((4, width)).astype(np.float32)
         )
         commands = (
-            "calibrate large.onnx --data x.npz --batch-size 2",
+            "calibrate large.onnx --data x.npz --set calibration.batch_size=2",
             "export",
             "evaluate --eval-data x.npz",
         )

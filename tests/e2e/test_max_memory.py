@@ -48,9 +48,19 @@ def folder(tmp_path_factory):
 
 
 def calibrate(folder: Path, run: str, *words: str) -> tuple[int, str]:
-    command = [sys.executable, "-c", PEAK, "calibrate", "model.onnx", "--data", "x.npy", "--batch-size", "8"]
+    command = [
+        sys.executable,
+        "-c",
+        PEAK,
+        "calibrate",
+        "model.onnx",
+        "--data",
+        "x.npy",
+        "--set",
+        "calibration.batch_size=8",
+    ]
     done = subprocess.run(
-        [*command, "--threads", "2", "--run", run, *words],
+        [*command, "--set", "runtime.threads=2", "--run", run, *words],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -16,11 +16,11 @@ import pytest
 
 VARIABLE = "PTQ_NETWORKS"
 WORDS: dict[str, list[str]] = {}
-"""What a network is given besides data, such as ``--input sr=16000`` for one with an input of rank 0."""
+"""What a network is given besides data, such as ``model.inputs.sr=16000`` for one with an input of rank 0."""
 REFUSED: dict[str, str] = {}
 """The code of the error for a network that cannot be quantized, with a line that says why."""
 SAMPLES = "8"
-PREPARED = ("prepare model.onnx -o prepared.onnx", "inspect model.onnx")
+PREPARED = ("export --float model.onnx -o prepared.onnx", "inspect model.onnx")
 QUANTIZED = (
     "export",
     f"evaluate --data eval.npz --samples {SAMPLES}",

@@ -40,11 +40,11 @@ def test_with_it_they_are_counted_and_left_out_of_the_range(bad: Path, ptq: Any)
 def test_they_are_shown_with_a_warning(bad: Path, ptq: Any) -> None:
     assert ptq(ALLOWED).status == 0
 
-    for words in ("calibration show", "explain x"):
+    for words in ("inspect", "inspect --tensor x"):
         assert "warning: 'x' contained 1 NaN, 1 +Inf and 1 -Inf (0.13 % of its values)" in ptq(words).out
-    tensor = json.loads(ptq("calibration show --json").out)["tensors"][0]
+    tensor = json.loads(ptq("inspect --json").out)["tensors"][0]
     assert tensor["nonfinite"] == {"nan": 1, "positive": 1, "negative": 1}
-    assert json.loads(ptq("explain x --json").out)["tensor"]["nonfinite"]["nan"] == 1
+    assert json.loads(ptq("inspect --tensor x --json").out)["tensor"]["nonfinite"]["nan"] == 1
     result = json.loads(ptq(f"{ALLOWED} --json").out)["nonfinite"]
     assert result["x"] == {"nan": 1, "positive": 1, "negative": 1}
     assert ptq("export").status == 0
@@ -71,7 +71,7 @@ def test_without_any_finite_value_the_export_says_so(folder, ptq, refuse, method
     np.savez(folder / "bad.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
     assert ptq(f"{ALLOWED} --method {method} --set calibration.activation_axis.x=1").status == 0
 
-    shown, explained = ptq("calibration show"), ptq("explain x")
+    shown, explained = ptq("inspect"), ptq("inspect --tensor x")
 
     for outcome in (shown, explained):
         assert outcome.status == 0

@@ -17,7 +17,7 @@ from tests.e2e.conftest import Ptq, Refuse
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, serialized
 
-QUANTIZE = "quantize model.onnx --data calib.npz --target openvino --threads 1"
+QUANTIZE = "quantize model.onnx --data calib.npz --target openvino --set runtime.threads=1"
 INSTALL = "pip install 'ptq-cli[openvino]'"
 
 needs_openvino = pytest.mark.skipif(importlib.util.find_spec("openvino") is None, reason="needs openvino")
@@ -62,10 +62,13 @@ def test_a_model_is_made_verified_evaluated_and_gated_on_it(folder, ptq, refuse,
     assert (placed["conv"], placed["relu"], placed["fc"]) == ("integer", "part", "integer")
 
     opened.clear()
-    assert ptq("evaluate --data eval.npz --min cosine=0.9 --threads 1").status == 0
+    assert ptq("evaluate --data eval.npz --min cosine=0.9 --set runtime.threads=1").status == 0
     assert opened == [1], "the float model runs on ONNX Runtime"
     opened.clear()
-    slow = ptq("evaluate --data eval.npz --threads 1 --set evaluation.latency=true --max-latency-ratio 0.001")
+    slow = ptq(
+        "evaluate --data eval.npz --set runtime.threads=1 --set evaluation.latency=true "
+        "--max-latency-ratio 0.001"
+    )
     assert slow.status == 3 and "FAIL: 1 of 1 gate failed" in slow.out
     (gate,) = json.loads((folder / "ptq-run/report.json").read_text())["gates"]
     assert gate["kind"] == "max_latency_ratio"
@@ -91,7 +94,7 @@ POOLED = """(float[N,4,8,8] x) => (float[] y) <float s = {0.03}, uint8 z = {100}
 def test_verify_fails_where_openvino_computes_something_else(tmp_path, monkeypatch, ptq, pool, said):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pool.onnx").write_bytes(serialized(build(POOLED.replace("POOL", pool))))
-    found = ptq("verify pool.onnx --target openvino --random-inputs --threads 1")
+    found = ptq("verify pool.onnx --target openvino --random-inputs --set runtime.threads=1")
     assert found.status == 3 and "wrong: 'y' differs by more than rounding explains" in found.out
     assert said in found.out
 
@@ -112,13 +115,13 @@ def test_verify_compares_a_file_with_open_sizes_as_openvino_compiles_it(tmp_path
     for size, status in (("N", 3), ("4", 0)):
         graph = build(TWICE_IN_PAIRS.replace("[N,", f"[{size},"), opset=13, constants={"w": weight})
         (tmp_path / "other.onnx").write_bytes(serialized(graph))
-        found = ptq("verify other.onnx --target openvino --random-inputs --threads 1")
+        found = ptq("verify other.onnx --target openvino --random-inputs --set runtime.threads=1")
         assert found.status == status, found.out
         assert ("only where it is compiled for inputs of any size" in found.out) == (status == 3)
     (tmp_path / "model.onnx").write_bytes(serialized(build(TWICE, opset=13)))
     np.save("x.npy", np.random.default_rng(1).standard_normal((8, 4, 8, 8)).astype(np.float32))
-    assert ptq("quantize model.onnx --data x.npy --target openvino --threads 1").status == 0
-    assert ptq("verify --threads 1").status == 0, "ptq writes it with a bias"
+    assert ptq("quantize model.onnx --data x.npy --target openvino --set runtime.threads=1").status == 0
+    assert ptq("verify --set runtime.threads=1").status == 0, "ptq writes it with a bias"
 
 
 @needs_openvino

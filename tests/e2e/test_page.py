@@ -279,9 +279,12 @@ def test_a_layer_called_script_is_a_text_in_every_format(hostile: Path, ptq: Any
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     words = f"{QUANTIZE.format('hostile.onnx', 'h')} --min sqnr_db=1"
     outcomes = [ptq(words), ptq("analyze --samples 8 --run h"), ptq("inspect hostile.onnx")]
-    outcomes += [ptq("calibration show --run h"), ptq("gate h/report.json"), ptq("report --run h")]
-    outcomes += [ptq("compare h/report.json h/report.json"), ptq("verify h/model.int8.onnx")]
-    outcomes += [ptq("prepare hostile.onnx -o p.onnx"), ptq("export --exclude *Gemm --run h -o e.onnx")]
+    outcomes += [ptq("inspect --run h"), ptq("gate h/report.json"), ptq("report --run h")]
+    outcomes += [ptq("report h/report.json h/report.json"), ptq("verify h/model.int8.onnx")]
+    outcomes += [
+        ptq("export --float hostile.onnx -o p.onnx"),
+        ptq("export --exclude *Gemm --run h -o e.onnx"),
+    ]
     for outcome in outcomes:
         assert outcome.status == 0, outcome
         assert not set("\x1b\u202e") & set(outcome.out + outcome.err)

@@ -92,9 +92,9 @@ def test_plugins_are_listed(folder: Path, ptq: Ptq, refuse: Refuse) -> None:
 @pytest.mark.usefixtures("installed_plugin")
 def test_a_plugin_method_has_its_column(folder: Path, ptq: Ptq) -> None:
     assert ptq("calibrate model.onnx --data calib.npz --method histogram").status == 0
-    shown = ptq("calibration show --amax most")
+    shown = ptq("inspect --amax most")
     assert shown.status == 0 and "most" in shown.out
-    assert "most *" in ptq("explain relu --amax most").out
+    assert "most *" in ptq("inspect --tensor relu --amax most").out
 
 
 def test_the_page_shows_the_sample_package() -> None:

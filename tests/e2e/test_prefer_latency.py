@@ -27,7 +27,7 @@ TINY_HEAD = """(float[N,32,32,32] x) => (float[] y) <float[32,32,3,3] w, float[8
 @pytest.fixture
 def profile(folder: Path, ptq: Any) -> dict[str, Any]:
     outcome = ptq(
-        "profile ptq-run/model.float.onnx --data calib.npz --serve-batch 2 --threads 1 -o here.json"
+        "bench --operators ptq-run/model.float.onnx --data calib.npz --batch 2 --threads 1 -o here.json"
     )
     assert outcome.status == 0
     assert "at batch 2 and 1 thread: " in outcome.out and "wrote here.json" in outcome.out
@@ -83,7 +83,11 @@ def test_what_cannot_be_measured_is_refused(folder: Path, refuse: Any) -> None:
         hint="--prefer latency",
     )
     refuse("export --set export.profile=x.json", "PTQ-RECIPE-003", says)
-    refuse("profile ptq-run/model.float.onnx --target tensorrt -o p.json", "PTQ-PROFILE-002", "tensorrt")
+    refuse(
+        "bench --operators ptq-run/model.float.onnx --set quantization.target=tensorrt -o p.json",
+        "PTQ-PROFILE-002",
+        "tensorrt",
+    )
 
 
 @pytest.mark.parametrize(

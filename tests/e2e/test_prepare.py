@@ -49,7 +49,7 @@ def block(folder: Path) -> Path:
 
 
 def test_the_table_tells_what_was_done(block: Path, ptq: Ptq) -> None:
-    outcome = ptq("prepare block.onnx -o float.onnx")
+    outcome = ptq("export --float block.onnx -o float.onnx")
     assert outcome.status == 0, outcome.err
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]
     assert lines[0] == "block.onnx: ONNX"
@@ -64,7 +64,7 @@ def test_the_table_tells_what_was_done(block: Path, ptq: Ptq) -> None:
 
 
 def test_the_file_computes_what_the_source_does(block: Path, ptq: Ptq) -> None:
-    assert ptq("prepare block.onnx -o float.onnx").status == 0
+    assert ptq("export --float block.onnx -o float.onnx").status == 0
     x = np.random.default_rng(1).standard_normal((5, 3, 6, 6)).astype(np.float32)
     before, after = (
         onnxruntime.InferenceSession(path).run(None, {"x": x})[0] for path in ("block.onnx", "float.onnx")
@@ -74,7 +74,7 @@ def test_the_file_computes_what_the_source_does(block: Path, ptq: Ptq) -> None:
 
 
 def test_data_are_compared_on_where_they_are_named(folder: Path, ptq: Ptq) -> None:
-    words = "prepare model.pt --arch model.py:build --data calib.npz -o float.onnx"
+    words = "export --float model.pt --arch model.py:build --data calib.npz -o float.onnx"
     outcome = ptq(words)
     assert outcome.status == 0, outcome.err
     assert "the ONNX model equals PyTorch's within " in outcome.out
@@ -82,15 +82,18 @@ def test_data_are_compared_on_where_they_are_named(folder: Path, ptq: Ptq) -> No
 
 
 def test_what_is_written_is_what_calibrate_measures(folder: Path, ptq: Ptq) -> None:
-    assert ptq("prepare model.onnx -o float.onnx").status == 0
+    assert ptq("export --float model.onnx -o float.onnx").status == 0
     assert (folder / "float.onnx").read_bytes() == (folder / "ptq-run/model.float.onnx").read_bytes()
 
 
 def test_sizes_that_random_inputs_do_not_fit(folder: Path, ptq: Ptq) -> None:
     onnx.save(onnx.parser.parse_model(SIZES), folder / "sizes.onnx")
-    assert "not compared: sizes.onnx does not run on random inputs" in ptq("prepare sizes.onnx -o f.onnx").out
+    assert (
+        "not compared: sizes.onnx does not run on random inputs"
+        in ptq("export --float sizes.onnx -o f.onnx").out
+    )
     np.save(folder / "x.npy", np.ones((4, 10), np.float32))
-    assert "the ONNX model equals the file's" in ptq("prepare sizes.onnx --data x.npy -o f.onnx").out
+    assert "the ONNX model equals the file's" in ptq("export --float sizes.onnx --data x.npy -o f.onnx").out
 
 
 def test_an_old_model_is_quantized_and_its_conversion_told(block: Path, ptq: Ptq) -> None:
@@ -116,12 +119,12 @@ def test_pairs_that_a_model_holds_are_kept(folder: Path, ptq: Ptq) -> None:
 
 
 REFUSED = table("""
-    prepare model.onnx                               | PTQ-USAGE-001 | missing option '--output'
-    prepare model.onnx -o model.onnx                 | PTQ-USAGE-001 | would overwrite the model
-    prepare model.onnx --data calib.npz -o calib.npz | PTQ-USAGE-001 | calibration data
-    prepare model.onnx -o ptq-run                    | PTQ-FILE-002  | it is a folder
-    prepare none.onnx -o f.onnx                      | PTQ-FILE-001  | 'none.onnx' does not exist
-    prepare model.pt --arch model.py:build -o f.onnx | PTQ-MODEL-007 | are not known (x)
+    export --float model.onnx                               | PTQ-USAGE-001 | missing option '--output'
+    export --float model.onnx -o model.onnx                 | PTQ-USAGE-001 | would overwrite the model
+    export --float model.onnx --data calib.npz -o calib.npz | PTQ-USAGE-001 | calibration data
+    export --float model.onnx -o ptq-run                    | PTQ-FILE-002  | it is a folder
+    export --float none.onnx -o f.onnx                      | PTQ-FILE-001  | 'none.onnx' does not exist
+    export --float model.pt --arch model.py:build -o f.onnx | PTQ-MODEL-007 | are not known (x)
 """)
 
 

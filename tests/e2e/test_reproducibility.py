@@ -27,7 +27,14 @@ def test_two_runs_write_the_same_bytes(folder: Path, ptq: Any, model: str) -> No
 def test_batch_size_and_threads_change_no_byte_of_the_statistics(folder: Path, ptq: Any) -> None:
     # Of this model. Where ONNX Runtime blocks a matrix multiplication by its number of rows, a sum may be
     # added in another order, and an activation differ in its last bit; the statistics then count what it is.
-    for number, flags in enumerate(("", "--batch-size 1", "--batch-size 5 --threads 1", "--threads 3")):
+    for number, flags in enumerate(
+        (
+            "",
+            "--set calibration.batch_size=1",
+            "--set calibration.batch_size=5 --set runtime.threads=1",
+            "--set runtime.threads=3",
+        )
+    ):
         assert ptq(f"quantize model.onnx --data calib.npz --run {number} {flags}").status == 0
         for name in ("calibration.safetensors", "model.int8.onnx"):
             assert (folder / str(number) / name).read_bytes() == (folder / "0" / name).read_bytes(), flags

@@ -18,7 +18,7 @@ from ptq_cli.runtime.engine_registry import ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Turns
 
-QUANTIZE = "quantize model.onnx --data calib.npz --threads 1 --set evaluation.latency=true"
+QUANTIZE = "quantize model.onnx --data calib.npz --set runtime.threads=1 --set evaluation.latency=true"
 MEASURED = "ptq_cli.latency.served_latency.take_latency_turns"
 
 
@@ -49,9 +49,7 @@ def test_a_slower_model_is_told_everywhere(folder: Path, ptq: Any, slow: list[di
     own = "2.00 times as fast as your 'model.onnx' (2.00 to 2.00)"
     assert line in outcome.out and own in outcome.out
     assert "warning: the quantized model is slower than float, 0.50 times as fast: " in outcome.err
-    hint = (
-        "ptq export --prefer latency --threads 1 --set export.serve_batch=4 --run slow keeps layers in float"
-    )
+    hint = "ptq export --prefer latency --set runtime.threads=1 --set export.serve_batch=4 --run slow keeps"
     assert f"hint: {hint}" in outcome.err
     report = json.loads((folder / "slow/report.json").read_text())
     latency = report["times"]["latency"]
@@ -98,11 +96,11 @@ def test_a_model_in_which_nothing_is_quantized_is_no_faster_and_no_slower(folder
     plain, told = (onnx.load(f"ptq-run/model.{kind}.onnx") for kind in ("float", "int8"))
     plain.metadata_props.extend(told.metadata_props)
     onnx.save(plain, "none.onnx")
-    outcome = ptq("evaluate --model none.onnx --set evaluation.latency=true --threads 1")
+    outcome = ptq("evaluate --model none.onnx --set evaluation.latency=true --set runtime.threads=1")
     assert "note: the latency was not measured: no layer is quantized" in outcome.out
     assert "as fast" not in outcome.out
     assert "the same model" in ptq("bench ptq-run/model.float.onnx none.onnx --seconds 0.2").out
-    limit = "--set evaluation.latency=true --threads 1 --max-latency-ratio 1.0"
+    limit = "--set evaluation.latency=true --set runtime.threads=1 --max-latency-ratio 1.0"
     assert ptq(f"evaluate --model none.onnx {limit}").status == 0
     latency = json.loads((folder / "ptq-run/report.json").read_text())["times"]["latency"]
     assert latency["ratio"] == latency["ratio_interval"]["low"] == latency["ratio_interval"]["high"] == 1.0
@@ -120,14 +118,14 @@ def test_a_file_of_the_users_that_cannot_run_is_no_error(folder, ptq, monkeypatc
         return open_one(engine, model, threads=threads)
 
     monkeypatch.setattr(OnnxRuntime, "open", open_others)
-    outcome = ptq("evaluate --set evaluation.latency=true --threads 1")
+    outcome = ptq("evaluate --set evaluation.latency=true --set runtime.threads=1")
     assert outcome.status == 0
     assert "the latency of your own file was not measured: it has no kernel for this" in outcome.out
     monkeypatch.setattr(MEASURED, fail)
-    outcome = ptq("evaluate --set evaluation.latency=true --threads 1")
+    outcome = ptq("evaluate --set evaluation.latency=true --set runtime.threads=1")
     assert outcome.status == 0
     assert "note: the latency was not measured: it has no kernel for this" in outcome.out
-    refused = ptq("evaluate --set evaluation.latency=true --threads 1 --max-latency-ratio 1")
+    refused = ptq("evaluate --set evaluation.latency=true --set runtime.threads=1 --max-latency-ratio 1")
     assert (refused.status, "it has no kernel for this" in refused.err) == (2, True)
 
 

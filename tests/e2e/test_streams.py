@@ -112,7 +112,10 @@ def sqnr(exact: np.ndarray, noisy: np.ndarray) -> float:
 def test_states_are_the_float_models_own_and_each_model_is_judged_on_its_own(place: Path, ptq: Any) -> None:
     made = ptq("quantize m.onnx --data a.npz --eval-data b.npz --set run.evaluate=true")
     assert made.status == 0, made.err
-    assert "each step reads 'h_out' as 'h' of the step before; --carry OUTPUT=INPUT names others" in made.err
+    assert (
+        "each step reads 'h_out' as 'h' of the step before; --set data.carry.OUTPUT=INPUT names others"
+        in made.err
+    )
     assert f"on {RECORDINGS * STEPS} steps" in made.out
 
     _, states = in_turn("m.onnx", np.load("a.npz")["x"])
@@ -179,7 +182,7 @@ def test_recordings_of_many_lengths_in_files_are_cut_from_rows_of_values(place: 
             values = random.standard_normal(12 * (9 + number) + number).astype(np.float32)
             np.save(place / kind / f"{number}.npy", values)
     words = "quantize m.onnx --data calib --eval-data eval --set data.hop=12 --set run.evaluate=true"
-    made = ptq(f"{words} --batch-size 4")
+    made = ptq(f"{words} --set calibration.batch_size=4")
     assert made.status == 0, made.err
     report = json.loads((place / "ptq-run/report.json").read_text())
     assert report["evaluation"]["samples"] == sum(9 + number for number in range(6))
@@ -188,7 +191,7 @@ def test_recordings_of_many_lengths_in_files_are_cut_from_rows_of_values(place: 
 
 
 def test_what_is_carried_holds_for_every_command(place: Path, ptq: Any) -> None:
-    assert ptq("calibrate m.onnx --data a.npz --carry h_out=h --steps 8").status == 0
+    assert ptq("calibrate m.onnx --data a.npz --set data.carry.h_out=h --set data.steps=8").status == 0
     assert ptq("export --recover round --set quantization.all_layers=true").status == 0
     for words in ("verify", "bench model.float.onnx model.int8.onnx --seconds 0.1"):
         files = words.replace("model.", "ptq-run/model.")
@@ -205,9 +208,11 @@ def test_what_is_carried_holds_for_every_command(place: Path, ptq: Any) -> None:
 
 
 def test_shards_hold_whole_recordings_and_merge_exactly(place: Path, ptq: Any) -> None:
-    assert ptq("calibrate m.onnx --data a.npz --batch-size 4 --run whole").status == 0
+    assert ptq("calibrate m.onnx --data a.npz --set calibration.batch_size=4 --run whole").status == 0
     for number in (1, 2):
-        words = f"calibrate m.onnx --data a.npz --batch-size 4 --shard {number}/2 --run s{number}"
+        words = (
+            f"calibrate m.onnx --data a.npz --set calibration.batch_size=4 --shard {number}/2 --run s{number}"
+        )
         assert ptq(words).status == 0
     assert ptq("merge s1 s2 --run merged").status == 0
     whole, merged = (Path(name, "calibration.safetensors").read_bytes() for name in ("whole", "merged"))
@@ -215,33 +220,43 @@ def test_shards_hold_whole_recordings_and_merge_exactly(place: Path, ptq: Any) -
 
 
 def test_a_limit_on_drift_ends_with_status_3(place: Path, ptq: Any) -> None:
-    words = "quantize m.onnx --data a.npz --eval-data b.npz --max-drift"
-    assert ptq(f"{words} sqnr_db=60").status == 0
+    words = "quantize m.onnx --data a.npz --eval-data b.npz --set gate.max_drift."
+    assert ptq(f"{words}sqnr_db=60").status == 0
     report = json.loads(Path("ptq-run/report.json").read_text())
     loss = {item["metric"]: item["loss"] for item in report["stream"]["drifts"]}
     worst = max(loss, key=lambda name: loss[name])
     limit = max(loss[worst] / 2, 0)
     if loss[worst] > 0:
-        missed = ptq(f"gate ptq-run/report.json --max-drift {worst}={limit}")
+        missed = ptq(f"gate ptq-run/report.json --set gate.max_drift.{worst}={limit}")
         assert missed.status == 3 and f"drift of {worst}" in missed.err
 
 
 BAD = {
     "unknown output": (
-        "--carry h_ot=h",
+        "--set data.carry.h_ot=h",
         "PTQ-DATA-010",
         "the model has no output 'h_ot' (did you mean 'h_out'?)",
         "its outputs: y, h_out",
     ),
-    "unknown input": ("--carry h_out=k", "PTQ-DATA-010", "the model has no input 'k'", "its inputs: x, h"),
+    "unknown input": (
+        "--set data.carry.h_out=k",
+        "PTQ-DATA-010",
+        "the model has no input 'k'",
+        "its inputs: x, h",
+    ),
     "another shape": (
-        "--carry y=h",
+        "--set data.carry.y=h",
         "PTQ-DATA-010",
         "the output 'y' has shape [?, 5], and the input 'h' [?, 24]",
         "name the output",
     ),
-    "nothing carried": ("--carry none", "PTQ-DATA-002", "no array for input 'h'", "name each array"),
-    "not a pair": ("--carry h_out", "PTQ-USAGE-001", "--carry 'h_out' is not of the form", "--carry none"),
+    "nothing carried": (
+        "--set data.carry.*=none",
+        "PTQ-DATA-002",
+        "no array for input 'h'",
+        "name each array",
+    ),
+    "not a pair": ("--set data.carry.h_out", "PTQ-USAGE-001", "is not of the form KEY=VALUE", "for example"),
 }
 
 

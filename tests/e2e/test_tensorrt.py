@@ -78,7 +78,7 @@ def test_fp8_is_written_as_modelopt_does(residual: Path, ptq: Any) -> None:
 def test_the_file_computes_what_the_reference_evaluator_does(preset: str, residual: Path, ptq: Any) -> None:
     words = (
         f"quantize model.onnx --data x.npz --preset {preset} --set quantization.float_type=float32 "
-        "--override ':op=Softmax,quantize=false'"
+        "--set 'override=:op=Softmax,quantize=false'"
     )
     assert ptq(words).status == 0
     x = np.load("x.npz")["x"][:4]

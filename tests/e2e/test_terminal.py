@@ -96,14 +96,13 @@ MAIN_TABLES = {
     "inspect --all": "inspect table/model.float.onnx --all",
     "report": "evaluate --run table --eval-samples 4 --min sqnr_db=99 --metric class_accuracy --metric top1",
     "gate": "gate table/report.json --max-drop top1=1%",
-    "compare": "compare table/report.json table/report.json",
-    "calibration show": "calibration show --run table",
-    "explain": "explain stem.activation/Clip --run table",
+    "report, two": "report table/report.json table/report.json",
+    "inspect, a run": "inspect --run table",
+    "inspect, a tensor": "inspect --tensor stem.activation/Clip --run table",
     "verify": "verify --run table --all",
     "bench": "bench --run table --runs 2",
     "analyze": "analyze --run table --eval-samples 4 --layers stem*",
     "drift": f"drift {SAMPLES}/cifar10_cnn/eval --samples 24 --run table",
-    "quantizers": "quantizers",
 }
 
 
@@ -230,7 +229,7 @@ def test_color_is_for_terminals_that_want_it(folder: Path, words: str, word: str
 
 
 def test_a_bar_is_drawn_on_a_terminal_and_taken_away(folder: Path) -> None:
-    words = "calibrate model.onnx --data calib.npz --batch-size 4"
+    words = "calibrate model.onnx --data calib.npz --set calibration.batch_size=4"
     shown = on_a_terminal(folder, words, TERM="xterm-256color", COLUMNS="80")
     assert "calibrate: " in shown
     lines: list[str] = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]
@@ -242,7 +241,7 @@ QUIET = {
     "export": "export --amax max --set amax.weight_method=max",
     "evaluate": "evaluate --eval-data eval.npz --min sqnr_db=99 --set evaluation.latency=false",
     "quantize": "quantize model.onnx --data calib.npz --run all --set evaluation.latency=false",
-    "calibration show": "calibration show",
+    "inspect": "inspect",
     "bench": "bench --runs 8 --json",
     "verify": "verify",
 }

@@ -13,7 +13,7 @@ from tests.each_case import each_case, table
 from tests.small_tokenizers import WORDS, save_tokenizers
 
 ROWS, WIDTH, POSITIONS = len(WORDS) + 1, 16, 32
-PERPLEXITY = "--metric perplexity --metric next_token_agreement --max-ratio perplexity=1.05"
+PERPLEXITY = "--metric perplexity --metric next_token_agreement --set gate.max_ratio.perplexity=1.05"
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def perplexity_of(path: Path, windows: np.ndarray) -> float:
 
 def test_a_language_model_is_calibrated_and_judged_on_text(language, ptq, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    text = "--data calib.txt --tokenizer words.json --set text.window=16"
+    text = "--data calib.txt --set text.tokenizer=words.json --set text.window=16"
     found = ptq(f"quantize model.onnx {text} --eval-data eval.txt {PERPLEXITY}")
     assert found.status == 0, found.err
     report = json.loads((language / "ptq-run/report.json").read_text())
@@ -93,7 +93,7 @@ def test_a_language_model_is_calibrated_and_judged_on_text(language, ptq, monkey
     assert gate["interval"] == perplexity["ratio_interval"]
     assert "perplexity relative to float" in found.out and "at most 1.05 times" in found.out
     assert "perplexity relative to float at most 1.05 times" in (language / "ptq-run/junit.xml").read_text()
-    missed = ptq("gate ptq-run/report.json --max-ratio perplexity=0.5")
+    missed = ptq("gate ptq-run/report.json --set gate.max_ratio.perplexity=0.5")
     assert missed.status == 3 and "FAIL" in missed.out
     # The evaluation takes the tokenizer from the calibration, and may read other text in another way.
     again = ptq("evaluate --eval-data eval.txt --set text.window=8 --metric perplexity")
@@ -104,10 +104,10 @@ def test_a_language_model_is_calibrated_and_judged_on_text(language, ptq, monkey
 @each_case(
     "words, code",
     table("""
-    --data calib.txt --tokenizer model.onnx                      | PTQ-TEXT-001
-    --data calib.txt --tokenizer words.json --set text.window=33 | PTQ-TEXT-002
+    --data calib.txt --set text.tokenizer=model.onnx                      | PTQ-TEXT-001
+    --data calib.txt --set text.tokenizer=words.json --set text.window=33 | PTQ-TEXT-002
     --data calib.txt                                             | PTQ-DATA-001
-    --data calib.txt --tokenizer words.json --set text.tail=cut  | PTQ-RECIPE-003
+    --data calib.txt --set text.tokenizer=words.json --set text.tail=cut  | PTQ-RECIPE-003
 """),
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(language, ptq, words, code):

@@ -104,9 +104,8 @@ def test_a_target_with_16_bits_gets_them_before_layers_go_to_float(tune, tmp_pat
 
 def test_a_budget_that_nothing_keeps_leaves_the_best_and_status_3(tune, tmp_path, capsys):
     tune(run="first", budget={"sqnr_db": 3.0})
-    command = (
-        "tune model.onnx --data calib.npz --threads 1 --weight-bits 4 --budget sqnr_db=200 --recover none"
-    )
+    command = "tune model.onnx --data calib.npz --set runtime.threads=1 --weight-bits 4 "
+    command += "--budget sqnr_db=200 --recover none"
     assert run_ptq([*command.split(), "--json"]) == 3
     values = json.loads(capsys.readouterr().out)
     ladder = values["ladder"]

@@ -46,7 +46,7 @@ def test_a_missed_share_exits_with_3(folder: Path, ptq: Ptq) -> None:
     table("""
     verify nowhere.onnx | PTQ-FILE-001 | nowhere.onnx
     verify --min-integer-share 95 | PTQ-USAGE-001 | --min-integer-share is 95, expected a share from 0 to 1
-    bench --input-shape z=1,3,8,8 | PTQ-MODEL-007 | a shape is given for 'z', which is not an input
+    bench --set model.input_shape.z=1,3,8,8 | PTQ-MODEL-007 | a shape is given for 'z', which is not an input
     verify --max-kernel-steps -1 | PTQ-USAGE-001 | --max-kernel-steps is -1, expected a number from 0 on
     bench --batch 1 --batch -2 | PTQ-RECIPE-003 | --batch must be at least 1, got -2
     bench --threads 1 --threads -1 | PTQ-RECIPE-003 | 'runtime.threads' is -1, it must be 0 to

@@ -17,8 +17,6 @@ OF_PYTORCH = {
     "models/loading/torchscript_source.py",
     "models/threads.py",
     "setup/distributed.py",
-    "pipeline/views/staircase.py",
-    "pipeline/views/staircase_plot.py",
     "runtime/tapping/on_device.py",
 }
 ROOMS = ("calibdata", "collectors", "core", "placement", "plan", "qdq", "recipe", "recover", "report")

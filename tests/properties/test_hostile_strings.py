@@ -18,7 +18,11 @@ from tests.properties.fuzz.hostile_texts import HOSTILE, places, replaced
 __all__ = ["folder", "ptq", "template"]
 
 BY_DAY = ("NUL", "surrogate")
-SOURCE = ["inspect bad.onnx", "prepare bad.onnx -o out.onnx", "calibrate bad.onnx --data calib.npz --run out"]
+SOURCE = [
+    "inspect bad.onnx",
+    "export --float bad.onnx -o out.onnx",
+    "calibrate bad.onnx --data calib.npz --run out",
+]
 QUANTIZED = ["inspect bad.onnx", "verify bad.onnx", "evaluate bad.onnx --run run"]
 WRITTEN = ("out.onnx", "out", "run")
 LONGEST_ERROR = 20_000

@@ -71,9 +71,9 @@ def fault_of(call: str) -> str | None:
     """Return what is wrong with what stands behind ``ptq``; arguments and values may be left out.
 
     Example:
-        >>> fault_of("export --recover"), fault_of("gate"), fault_of("quantize … --batch-size 8")
+        >>> fault_of("export --recover"), fault_of("gate"), fault_of("quantize … --samples 8")
         (None, None, None)
-        >>> fault_of("quantize model.onnx --batch-size many")
+        >>> fault_of("quantize model.onnx --samples many")
         "'many' is not a valid integer."
         >>> fault_of("quantize --set amax.bin=8")
         "--set: unknown key 'amax.bin' (did you mean 'amax.bins'?)"

@@ -11,6 +11,7 @@ import numpy as np
 from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection
 from ptq_cli.core.errors import DataShapeError, RecipeValueError
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.words import entry_option
 
 ANONYMOUS = ""
 """Name of the array of a source with a single unnamed array: images, ``.npy``."""
@@ -33,7 +34,7 @@ class Dataset(ABC):
         holds_files: whether each item is a file of its own.
         is_resumable: whether the digest says which data this is, so that a checkpoint can be continued.
         default_input: the array that a model with one input takes if none has that input's name, or None.
-        renamed: the new name of each array that ``--rename`` has given one, by its own.
+        renamed: the new name of each array that ``data.rename`` has given one, by its own.
     """
 
     source: str
@@ -179,7 +180,8 @@ def move_axes(dataset: Dataset, axes: Mapping[str, int | None]) -> Dataset:
             raise DataShapeError(
                 f"array '{name}' of '{dataset.source}' is stored for each sample, but the input has no axis "
                 "for samples",
-                hint="put it into an .npz file as a whole, yield it from a callable, or fix it with --input",
+                hint="put it into an .npz file as a whole, yield it from a callable, or fix it: "
+                f"{entry_option('model.inputs', name, 'VALUE')}",
             )
         if axis >= rank:
             raise no_axis(name, axis, rank, f"'{dataset.source}'")
@@ -216,8 +218,9 @@ def unequal_hint(name: str, axis: int | None = 0) -> str:
             "moves them there from the first"
         )
     return (
-        f"the first axis of every array is the sample; --batch-axis {name}=1 names another axis, "
-        f"--batch-axis {name}=none uses all of '{name}' for each batch, and --input fixes an input"
+        f"the first axis of every array is the sample; {entry_option('data.batch_axis', name, 1)} names "
+        f"another axis, {entry_option('data.batch_axis', name, 'none')} uses all of '{name}' for each batch, "
+        "and --set model.inputs.NAME=VALUE fixes an input"
     )
 
 

@@ -22,6 +22,7 @@ from ptq_cli.calibdata.dataset.dataset import (
 from ptq_cli.core.errors import DataNameError, DataShapeError, EmptyDataError, LabelError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
+from ptq_cli.core.words import entry_option
 
 LABEL_NAMES = ("label", "labels")
 """Reserved: an array of this name is the labels, never an input of the model."""
@@ -200,7 +201,7 @@ class ItemsDataset(Dataset):
         return specs
 
 
-# Arrays of the data under the names of the model's inputs: ``--rename``.
+# Arrays of the data under the names of the model's inputs: ``data.rename``.
 
 
 class RenamedDataset(DatasetView):
@@ -277,8 +278,9 @@ def rename_arrays(
     if ANONYMOUS in dataset.specs and len(dataset.specs) == 1:
         for name in required:
             raise DataNameError(
-                f"--rename {name}={rename[name]}: the only array of '{dataset.source}' has no name",
-                hint="leave --rename out: it is used for the model's input",
+                f"{entry_option('data.rename', name, rename[name])}: the only array of '{dataset.source}' "
+                "has no name",
+                hint="leave --set data.rename out: it is used for the model's input",
             )
         return dataset
     found = list(dataset.specs)
@@ -288,12 +290,14 @@ def rename_arrays(
         is_needless = name not in required and new in [*found, *wanted.values(), *LABEL_NAMES]
         if name not in found and not is_needless:
             raise DataNameError(
-                f"--rename {name}={new}: '{dataset.source}' has no array '{name}'{did_you_mean(name, found)}",
+                f"{entry_option('data.rename', name, new)}: '{dataset.source}' has no array '{name}'"
+                f"{did_you_mean(name, found)}",
                 hint=f"its arrays: {', '.join(map(repr, found))}",
             )
         if name in found and new in LABEL_NAMES and dataset.has_labels:
             raise LabelError(
-                f"--rename {name}={new}: '{dataset.source}' has labels already", hint="leave it out"
+                f"{entry_option('data.rename', name, new)}: '{dataset.source}' has labels already",
+                hint="leave it out",
             )
     names = {name: wanted.get(name, name) for name in found if wanted.get(name, name) not in left_out}
     _require_distinct(names, dataset.source)
@@ -307,6 +311,6 @@ def _require_distinct(names: Mapping[str, str], source: str) -> None:
         if key in taken:
             raise DataNameError(
                 f"arrays '{taken[key]}' and '{found}' of '{source}' would both be '{name}'",
-                hint="name one array for each input with --rename",
+                hint="name one array for each input with --set data.rename.ARRAY=INPUT",
             )
         taken[key] = found

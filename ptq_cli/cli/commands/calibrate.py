@@ -7,16 +7,15 @@ import click
 
 from ptq_cli.terminal.options.help_sections import SectionCommand
 from ptq_cli.terminal.options.model_options import (
+    ARCH,
     CALIBRATION,
     METHOD,
     MODEL_ARGUMENT,
-    MODEL_SOURCE,
     MOMENTS,
     RECOVER,
     RESTART,
     SHARD,
     TARGET,
-    THREADS,
 )
 from ptq_cli.terminal.options.shared_options import GLOBALS, RECIPES, RUN, once_from, request_from, take
 
@@ -38,7 +37,7 @@ Examples:
 @take(
     MODEL_ARGUMENT,
     CALIBRATION,
-    MODEL_SOURCE,
+    ARCH,
     TARGET,
     METHOD,
     RECOVER,
@@ -47,7 +46,6 @@ Examples:
     RESTART,
     RUN,
     RECIPES,
-    THREADS,
     GLOBALS,
 )
 def command(

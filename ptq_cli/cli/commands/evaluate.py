@@ -14,17 +14,7 @@ from ptq_cli.terminal.options.gate_options import (
     REGRESSION,
 )
 from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.terminal.options.model_options import (
-    BATCH_SIZE,
-    CARRY,
-    ENGINE,
-    RENAME,
-    RESTART,
-    SHARD,
-    THREADS,
-    TOKENIZER,
-    data_option,
-)
+from ptq_cli.terminal.options.model_options import ENGINE, RESTART, SHARD, data_option
 from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
 
 
@@ -62,14 +52,9 @@ Exits with status 3 if a limit fails.
     LATENCY_LIMIT,
     PORTABLE,
     REGRESSION,
-    BATCH_SIZE,
-    RENAME,
-    CARRY,
-    TOKENIZER,
     SHARD,
     RESTART,
     ENGINE,
-    THREADS,
     RUN,
     RECIPES,
     GLOBALS,

@@ -14,11 +14,12 @@ from ptq_cli.terminal.options.gate_options import (
     STRICT,
 )
 from ptq_cli.terminal.options.help_sections import SectionCommand, argument
-from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, settings_from, take
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, set_option, settings_from, take
 
 
 @click.command(
     cls=SectionCommand,
+    only="gate",
     short_help="Check limits against a report.",
     epilog="""\b
 Examples:
@@ -30,6 +31,7 @@ Exits with status 3 if a limit fails.
 """,
 )
 @argument("report", type=PATH)
+@set_option("Set another limit: gate.max_ratio.perplexity=1.02. Can be repeated.")
 @take(LIMITS, MAX_SIZE, LATENCY_LIMIT, PORTABLE, REGRESSION, STRICT, GLOBALS)
 def command(report: Path, as_json: bool, **options: Any) -> int:
     """Check limits against REPORT, a report.json. No model is loaded and no data is read.

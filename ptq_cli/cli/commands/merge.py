@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from ptq_cli.terminal.options import completion
 from ptq_cli.terminal.options.help_sections import OWN, RUNNING, SectionCommand, argument, option
 from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, TRUST_CODE, take
 
@@ -28,7 +27,6 @@ Examples:
 @option(
     RUNNING,
     "--run",
-    shell_complete=completion.complete_folders,
     type=PATH,
     metavar="DIR",
     help="Run directory of the result.  [default: ptq-run; of an evaluation, where RUNS have its models]",

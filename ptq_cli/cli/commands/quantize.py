@@ -9,14 +9,13 @@ from ptq_cli.terminal.options.gate_options import LIMITS, METRIC
 from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, option
 from ptq_cli.terminal.options.model_options import (
     AMAX,
+    ARCH,
     CALIBRATION,
     EVALUATION_DATA,
     METHOD,
     MODEL_ARGUMENT,
-    MODEL_SOURCE,
     QUANTIZATION,
     TARGET,
-    THREADS,
 )
 from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
 
@@ -48,9 +47,9 @@ Exits with status 3 if a limit fails.
     help="Output file, or folder if MODEL is one.  [default: RUN/model.int8.onnx, or "
     "RUN/model.w4.onnx for 4 bits; RUN/export]",
 )
-@take(MODEL_ARGUMENT, CALIBRATION, MODEL_SOURCE, TARGET, METHOD, AMAX, QUANTIZATION)
+@take(MODEL_ARGUMENT, CALIBRATION, ARCH, TARGET, METHOD, AMAX, QUANTIZATION)
 @take(EVALUATION_DATA, METRIC, LIMITS)
-@take(RUN, RECIPES, THREADS, GLOBALS)
+@take(RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     output: Path | None,

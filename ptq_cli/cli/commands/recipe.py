@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.terminal.options import completion
 from ptq_cli.terminal.options.help_sections import OWN, SectionGroup, argument, option
-from ptq_cli.terminal.options.model_options import MODEL_ARGUMENT, MODEL_SOURCE, data_option
-from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, TALK, request_from, take
+from ptq_cli.terminal.options.model_options import ARCH, MODEL_ARGUMENT, data_option
+from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, TALK, request_from, set_option, take
 
 if TYPE_CHECKING:
     from ptq_cli.setup.recipes import CheckedRecipe, NewRecipe
@@ -36,6 +35,7 @@ def command() -> None:
 
 @command.command(
     "init",
+    only="model",
     short_help="Write a commented recipe for a model.",
     epilog="""\b
 Examples:
@@ -51,7 +51,8 @@ Examples:
 @option(OWN, "--force", is_flag=True, help="Overwrite an existing file.")
 @data_option("Calibration data to write into the recipe.")
 @data_option("Evaluation data to write into the recipe.", "--eval-data")
-@take(MODEL_ARGUMENT, MODEL_SOURCE, GLOBALS)
+@set_option("Set how the model is read: model.trust_pickle=true. Can be repeated.")
+@take(MODEL_ARGUMENT, ARCH, GLOBALS)
 def init(output: Path, force: bool, model: Path | None, as_json: bool, **options: Any) -> None:
     """Write a recipe for MODEL, with its inputs, what they look like, and the rest as questions.
 
@@ -130,7 +131,7 @@ Examples:
   ptq recipe keys '*.batch_size' --json
 """,
 )
-@argument("pattern", required=False, shell_complete=completion.complete_sections)
+@argument("pattern", required=False)
 @take(GLOBALS)
 def keys(pattern: str | None, as_json: bool) -> None:
     """List the keys that a recipe or --set can set: type, default and meaning.
@@ -155,27 +156,36 @@ def keys(pattern: str | None, as_json: bool) -> None:
 
 @command.command(
     "schema",
-    short_help="Write the JSON Schema of recipes, for editors.",
+    short_help="Write the JSON Schema of recipes, or of another document.",
     epilog="""\b
 Examples:
   ptq recipe schema -o ptq.schema.json
+  ptq recipe schema quantize
+  ptq recipe schema report.json
+  ptq recipe schema recipe check
 """,
 )
+@argument("document", nargs=-1, metavar="[DOCUMENT]...")
 @option(OWN, "--output", "-o", type=PATH, metavar="FILE", help="Output file.  [default: stdout]")
 @take(TALK)
-def schema(output: Path | None) -> None:
-    """Write the JSON Schema of recipes.
+def schema(document: tuple[str, ...], output: Path | None) -> None:
+    """Write the JSON Schema of recipes, or of DOCUMENT: what a command prints with --json, or a file.
 
     With the comment "#:schema ptq.schema.json" at the top of a recipe, editors that know TOML (Taplo, Even
     Better TOML of VS Code) complete its keys, show what they mean, and mark what is wrong.
+
+    DOCUMENT is the name of a command, or of a file such as report.json. The schema of a file allows no other
+    keys than those of its format version; that of a command allows more keys, because later versions may add
+    some.
     """
+    from ptq_cli.cli.document_registry import schema_of
     from ptq_cli.core.files import write_text
-    from ptq_cli.setup.recipes import recipe_schema
     from ptq_cli.terminal.output import say
     from ptq_cli.terminal.phrases import shown_path
 
+    text = schema_of(" ".join(document) or DEFAULT_OUTPUT)
     if output is None:
-        click.echo(recipe_schema(), nl=False)
+        click.echo(text, nl=False)
         return
-    write_text(output, recipe_schema())
+    write_text(output, text)
     say(f"wrote {shown_path(output)}")

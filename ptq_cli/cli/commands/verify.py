@@ -10,11 +10,7 @@ from ptq_cli.terminal.options.gate_options import PORTABLE
 from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.terminal.options.model_options import (
     ENGINE,
-    INPUT,
-    INPUT_SHAPE,
     MODEL_ARGUMENT,
-    READING,
-    THREADS,
     data_option,
     target_option,
 )
@@ -61,7 +57,7 @@ something else than its operators, or may do so on this processor.
     DATA, "--random-inputs", is_flag=True, help="Compare the outputs on random inputs if there are no data."
 )
 @target_option("the target that the file was made for")
-@take(CASES, PORTABLE, MODEL_ARGUMENT, INPUT, INPUT_SHAPE, READING, THREADS, ENGINE, RUN, RECIPES, GLOBALS)
+@take(CASES, PORTABLE, MODEL_ARGUMENT, ENGINE, RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     run: Path,

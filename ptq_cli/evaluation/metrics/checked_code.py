@@ -19,7 +19,7 @@ def require_samples_first(name: str, output: Array, labels: Array) -> None:
         raise MetricError(
             f"{name} has {count} labels, and {shape[0]} samples in an output of shape {format_shape(shape)}",
             hint=f"if its samples are on axis {shape.index(count)}, say so with the name of the output: "
-            f"--batch-axis output={shape.index(count)}",
+            f"--set data.batch_axis.output={shape.index(count)}",
         )
 
 

@@ -33,7 +33,7 @@ def detect_kind(path: Path) -> ModelKind:
     if is_folder(path):
         raise ModelFolderError(
             f"model '{path}' is a folder, and this command takes a single file",
-            hint="name a file in it; ptq quantize, prepare, verify and evaluate take folders",
+            hint="name a file in it; ptq quantize, export --float, verify and evaluate take folders",
         )
     require_file(path, "model")
     require_name(path)

@@ -63,7 +63,8 @@ def _load_torch(path: Path, settings: ModelSettings) -> object:
         if not settings.trust_pickle:
             raise PickleError(
                 f"'{path.name}' is a pickle that holds more than tensors, and loading it can run any code",
-                hint="save a state dict and use --arch, or, if you trust the file, add --trust-pickle",
+                hint="save a state dict and use --arch, or, if you trust the file, add --set "
+                "model.trust_pickle=true",
             ) from error
         require_trusted_pickle(path)
     except Exception as error:  # a damaged pickle raises anything: IndexError, AttributeError, AssertionError
@@ -190,7 +191,8 @@ def require_safe_archive(path: Path) -> None:
     if reason:
         raise PickleError(
             f"'{path.name}' {reason}, and loading it can run any code",
-            hint="export it again with torch.export.save, or, if you trust the file, add --trust-pickle",
+            hint="export it again with torch.export.save, or, if you trust the file, add --set "
+            "model.trust_pickle=true",
         )
 
 

@@ -146,7 +146,7 @@ class RewritePass:
 
     Attributes:
         name: a word or two, for messages and tests.
-        effect: what it does, for the table of ``ptq prepare``.
+        effect: what it does, for the table of ``ptq export --float``.
         apply: rewrites a graph and returns how often it did; names that are free come with it.
         opset: oldest opset that has the operators which it writes; 0 where it writes no new ones.
     """

@@ -118,7 +118,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     if recipe.gate.max_drift and not carries:
         raise GateError(
             "'gate.max_drift' limits how errors grow from step to step, and no output is carried",
-            hint="name what is fed back: --carry OUTPUT=INPUT",
+            hint="name what is fed back: --set data.carry.OUTPUT=INPUT",
         )
     metrics, steps = _fitting_metrics(recipe.gate, model, specs), is_step(inputs)
     if not steps:
@@ -153,7 +153,7 @@ def _continuation(
         if held and not carries:
             raise CarryError(
                 f"--generate hands caches on from token to token, and '{held[0]}' is read from the data",
-                hint="name what is fed back: --carry OUTPUT=INPUT, not --carry none",
+                hint="name what is fed back: --set data.carry.OUTPUT=INPUT, not --set 'data.carry.*=none'",
             )
         return continuation_of(tokens, inputs, _ranks(model), carries)
     if GENERATED in recipe.gate.metrics:

@@ -1,5 +1,6 @@
-"""``calibration show``: what was measured of each tensor, and what every amax method makes of it."""
+"""A run's calibration: what was measured of each tensor, and what every amax method makes of it."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -293,7 +294,7 @@ def _method_view(name: str, statistics: TensorStatistics, found: Decision) -> Me
     )
 
 
-# ``explain``: one tensor, with where it comes from and who reads it.
+# One tensor, with where it comes from and who reads it.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +338,7 @@ def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanatio
     The name is that of the tensor, of one that takes its parameters from it, or of the layer that computes
     it; ``?`` may stand for a control character.
     """
-    calibration = view_calibration(request, run, lambda model, plan: (_find(model, plan, name),))
+    calibration = view_calibration(request, run, lambda model, plan: (_find(model, plan, name, run),))
     (tensor,) = calibration.tensors
     value = _values(calibration.model)[tensor.name]
     producer = value.producer()
@@ -365,7 +366,7 @@ def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanatio
     )
 
 
-def _find(model: ir.Model, plan: Plan, name: str) -> str:
+def _find(model: ir.Model, plan: Plan, name: str, run: RunDirectory) -> str:
     # In the order in which a name counts: the tensor itself, one that shares its parameters, the layer.
     meant: dict[str, str] = {}
     for site in plan.activations.values():
@@ -378,14 +379,16 @@ def _find(model: ir.Model, plan: Plan, name: str) -> str:
         meant.setdefault(shown_name(known), meant[known])
     if name in meant:
         return meant[name]
+    listed = f"ptq inspect --run {shlex.quote(str(run.path))} lists"
     if name in _values(model) or name in {node.name for node in every_node(model.graph)}:
         raise UnknownNameError(
             f"'{name}' is in the model but was not measured, because it is not quantized for {plan.target}",
-            hint="ptq inspect says why; ptq calibration show lists the tensors that were measured",
+            hint=f"ptq inspect {shlex.quote(str(run.float_model))} says why; {listed} those that were "
+            "measured",
         )
     raise UnknownNameError(
         f"no tensor '{name}' was calibrated{did_you_mean(name, list(meant))}",
-        hint="ptq calibration show lists the tensors",
+        hint=f"{listed} the tensors",
     )
 
 

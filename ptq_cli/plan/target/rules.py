@@ -281,8 +281,9 @@ class Target:
             ``x * sigmoid(x)``; no other runtime reads the model then.
         shifts_wrongly: a quantization that the runtime merges with a constant vector in front of it, added or
             multiplied to what others read, too, is wrong: that result stays in float.
-        static_shapes: no dimension of an input may be open: ``--input-shape batch=1`` closes that of the
-            samples in the quantized model.
+        static_shapes: no dimension of an input may be open: ``model.input_shape.batch=1`` closes that of the
+            samples
+            in the quantized model.
         extends: the name of a target of ptq, whose table this one changes key by key; a list replaces the
             list there.
 

@@ -25,7 +25,6 @@ from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.max_collector import Collector
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.quantizers.curve import BEYOND, Curve, beyond
 from ptq_cli.quantizers.grid import (
     FAINT_AMAX,
     Real,
@@ -403,13 +402,3 @@ def _affine_values(
     x: torch.Tensor, scale: torch.Tensor, low: torch.Tensor, high: torch.Tensor
 ) -> torch.Tensor:
     return rounded_steps(x, scale).clamp_(low, high).mul_(scale).add_(0.0)
-
-
-def curve(bits: int, amax: float, unsigned: bool, narrow_range: bool) -> Curve:
-    """Return what is drawn of the quantizer."""
-
-    def quantizer(x: torch.Tensor) -> torch.Tensor:
-        return fake_quantize(x, amax, bits=bits, unsigned=unsigned, narrow_range=narrow_range)
-
-    # An unsigned quantizer refuses negative values.
-    return Curve(quantizer, 0.0, (1 + BEYOND) * amax) if unsigned else beyond(quantizer, -amax, amax)

@@ -212,7 +212,7 @@ def _hint(layers: Sequence[LayerEntry]) -> str:
         return "ptq export --prefer accuracy quantizes them, --prefer size every layer that the target can"
     excluded = any(layer.reason.startswith("kept in float") for layer in layers if not layer.integer)
     if excluded:
-        return "ptq export without --exclude and --override quantizes more layers"
+        return "ptq export without --exclude and --set override quantizes more layers"
     reasons = "ptq inspect shows the reason of each layer"
     is_left = any(layer.reason.startswith(WORTHLESS) for layer in layers if not layer.integer)
     return f"{reasons}; {EVERYTHING}" if is_left else reasons

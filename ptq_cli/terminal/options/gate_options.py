@@ -1,13 +1,10 @@
 """Options about metrics and the limits that they must keep."""
 
-from ptq_cli.terminal.options import completion
-from ptq_cli.terminal.options.completion import complete_names
 from ptq_cli.terminal.options.help_sections import EVALUATION, option
 
 METRIC = option(
     EVALUATION,
     "--metric",
-    shell_complete=complete_names(completion.metrics, or_files=True),
     multiple=True,
     metavar="NAME",
     help="Metric to compute: top1, f1, mse, …, torchmetrics.…:CLASS or FILE.PY:NAME; "
@@ -36,27 +33,11 @@ LIMITS = (
     ),
     option(
         EVALUATION,
-        "--max-ratio",
-        multiple=True,
-        metavar="METRIC=X",
-        help="Exit with status 3 if the metric is more than X times the float model's: perplexity=1.02. "
-        "Can be repeated.",
-    ),
-    option(
-        EVALUATION,
         "--min",
         "minimum",
         multiple=True,
         metavar="METRIC=X",
         help="Exit with status 3 if the metric is below X. Can be repeated.",
-    ),
-    option(
-        EVALUATION,
-        "--max-drift",
-        multiple=True,
-        metavar="METRIC=X",
-        help="Exit with status 3 if recordings end worse than they begin by more than X: sqnr_db=3. "
-        "Can be repeated.",
     ),
 )
 MAX_SIZE = option(
@@ -76,7 +57,6 @@ REGRESSION = (
     option(
         EVALUATION,
         "--baseline",
-        shell_complete=completion.complete_files,
         metavar="FILE",
         help="Earlier report.json that --max-regression compares with.",
     ),

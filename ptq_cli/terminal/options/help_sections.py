@@ -175,13 +175,16 @@ class SectionCommand(click.Command):
 
     Attributes:
         once: the keys ``run.…`` of ``--set`` that have an effect on it.
+        only: the one section whose keys its ``--set`` takes; empty for all.
     """
 
     context_class = HelpContext
 
-    def __init__(self, *arguments: Any, once: tuple[str, ...] = (), **attributes: Any) -> None:
+    def __init__(
+        self, *arguments: Any, once: tuple[str, ...] = (), only: str = "", **attributes: Any
+    ) -> None:
         super().__init__(*arguments, **attributes)
-        self.once = once
+        self.once, self.only = once, only
         if self.help is None and self.callback is not None:  # python -OO
             self.help = docstring(self.callback)
 

@@ -5,21 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.trust import trust_all
 from ptq_cli.setup.run_directory import DEFAULT_RUN
-from ptq_cli.terminal.options import completion
-from ptq_cli.terminal.options.completion import complete_names
 from ptq_cli.terminal.options.help_sections import GLOBAL, OWN, RUNNING, option
-from ptq_cli.terminal.options.option_values import (
-    parse_batch_axes,
-    parse_carries,
-    parse_overrides,
-    parse_renames,
-    parse_shapes,
-    parse_values,
-)
 from ptq_cli.terminal.output import keep_quiet
 
 if TYPE_CHECKING:
@@ -35,7 +26,6 @@ PATH = click.Path(readable=False, path_type=Path)
 RUN = option(
     RUNNING,
     "--run",
-    shell_complete=completion.complete_folders,
     type=PATH,
     default=DEFAULT_RUN,
     show_default=True,
@@ -50,9 +40,14 @@ def _only_own_keys(
     """Refuse keys that hold for one command and have no effect on this one."""
     from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS
 
-    own = getattr(context.command, "once", ())
+    own, only = getattr(context.command, "once", ()), getattr(context.command, "only", "")
     for text in texts:
         section, _, name = text.partition("=")[0].strip().partition(".")
+        if only and section != only:
+            raise UsageError(
+                f"--set {text.partition('=')[0]} has no effect on {context.command_path}",
+                hint=f"it takes the keys of [{only}]",
+            )
         if section == ONCE and name in ONCE_KEYS and name not in own:
             taken = ", ".join(f"{ONCE}.{name}" for name in own)
             raise UsageError(
@@ -60,6 +55,19 @@ def _only_own_keys(
                 hint=f"it takes {taken}" if taken else "leave it out",
             )
     return texts
+
+
+def set_option(help: str) -> Callable[[Any], Any]:
+    """Return ``--set``."""
+    return option(
+        RUNNING,
+        "--set",
+        "assignments",
+        multiple=True,
+        callback=_only_own_keys,
+        metavar="KEY=VALUE",
+        help=help,
+    )
 
 
 def _trust_code(_context: click.Context, _parameter: click.Parameter, value: Any) -> None:
@@ -80,20 +88,10 @@ RECIPES = (
     option(
         RUNNING,
         "--preset",
-        shell_complete=complete_names(completion.presets),
         metavar="NAME",
         help="Base settings.  [default: int8_ort_cpu]",
     ),
-    option(
-        RUNNING,
-        "--set",
-        "assignments",
-        multiple=True,
-        callback=_only_own_keys,
-        shell_complete=completion.complete_assignments,
-        metavar="KEY=VALUE",
-        help="Set any key of a recipe: amax.bins=1024. ptq recipe keys lists them. Can be repeated.",
-    ),
+    set_option("Set any key of a recipe: amax.bins=1024. ptq recipe keys lists them. Can be repeated."),
     TRUST_CODE,
 )
 OUTPUT = option(
@@ -103,13 +101,6 @@ OUTPUT = option(
     type=PATH,
     metavar="FILE",
     help="Output file.  [default: RUN/model.int8.onnx, or RUN/model.w4.onnx for 4 bits]",
-)
-PLOT = option(
-    OWN,
-    "--plot",
-    type=PATH,
-    metavar="FILE",
-    help="Also draw it as a .png or .svg file; needs the extra ptq-cli[plot].",
 )
 
 
@@ -125,33 +116,31 @@ def take(*options: Decorator[Any] | tuple[Decorator[Any], ...]) -> Decorator[Any
     return decorate
 
 
+def refuse_options(names: tuple[str, ...], why: str, hint: str) -> None:
+    """Raise if one of the options and arguments was typed whose parameters have these names."""
+    context = click.get_current_context()
+    for item in context.command.params:
+        typed = context.get_parameter_source(item.name or "") is ParameterSource.COMMANDLINE
+        if item.name in names and typed:
+            name = item.opts[0] if isinstance(item, click.Option) else item.name.upper()
+            raise UsageError(f"{name} {why}", hint=hint)
+
+
 def settings_from(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options that were given, as settings of the recipe, together with those of ``--set``."""
     from ptq_cli.evaluation import limits
 
     settings = {name: value for name, value in options.items() if value not in (None, ())}
     texts = settings.pop("assignments", ())
-    parsers: dict[str, Callable[[Any], Any]] = {
-        "input": parse_values,
-        "input_shape": parse_shapes,
-        "rename": parse_renames,
-        "batch_axis": parse_batch_axes,
-        "carry": parse_carries,
-        "override": parse_overrides,
-        "exclude": list,
-        "metric": list,
-    }
     if "minimum" in settings:
         settings["min"] = settings.pop("minimum")
-    for name, parse in parsers.items():
+    for name in ("exclude", "metric"):
         if name in settings:
-            settings[name] = parse(settings[name])
+            settings[name] = list(settings[name])
     flags = {
         "max_drop": limits.MAX_DROP_FLAG,
-        "max_ratio": limits.MAX_RATIO_FLAG,
         "max_regression": limits.MAX_REGRESSION_FLAG,
         "min": limits.MIN_FLAG,
-        "max_drift": limits.MAX_DRIFT_FLAG,
         "budget": limits.BUDGET_FLAG,
     }
     for name, flag in flags.items():

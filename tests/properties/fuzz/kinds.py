@@ -45,7 +45,7 @@ def _float_models(random: Random) -> Lines:
     data = f"--data sources/{index}.npz"
     return [
         "inspect bad.onnx",
-        "prepare bad.onnx -o out.onnx",
+        "export --float bad.onnx -o out.onnx",
         f"calibrate bad.onnx {data} --run out",
         f"quantize bad.onnx {data} --run out -o out.onnx",
         f"quantize bad.onnx {data} --run out --target tensorrt --json",
@@ -79,7 +79,7 @@ def _models_of_runs(random: Random) -> Lines:
         "verify --run run",
         "bench --run run --runs 2",
         "report --run run",
-        "explain relu --run run",
+        "inspect --tensor relu --run run",
     ]
 
 
@@ -100,9 +100,9 @@ def _statistics(random: Random) -> Lines:
         "export --run run",
         "evaluate --run run",
         "analyze --run run --samples 2",
-        "calibration show --run run",
-        "calibration show --run run --json",
-        "explain relu --run run",
+        "inspect --run run",
+        "inspect --run run --json",
+        "inspect --tensor relu --run run",
         "report --run run",
     ]
 
@@ -116,7 +116,7 @@ def _recipes(random: Random) -> Lines:
             "evaluate --run run",
             "verify --run run",
             "analyze --run run --samples 2",
-            "explain relu --run run",
+            "inspect --tensor relu --run run",
         ]
     Path("run/bad.toml").write_bytes(content)
     return [
@@ -189,7 +189,7 @@ def _reports(random: Random) -> Lines:
             "gate before.json --baseline run/report.json --max-regression sqnr_db=1",
         ]
     if name != "details":
-        commands += ["compare run/report.json before.json", "compare before.json run/report.json --json"]
+        commands += ["report run/report.json before.json", "report before.json run/report.json --json"]
     return commands
 
 
@@ -204,16 +204,11 @@ OUTPUTS = {"output", "run", "plot", "page", "pack", "debug", "help", "device"}
 STARTS = {
     "calibrate": "model.onnx --data data.npz --run out",
     "merge": "part-1 part-2 --run out",
-    "explain": "relu --run run",
     "quantize": "model.onnx --data data.npz --run out",
     "verify": "run/model.int8.onnx --random-inputs",
     "bench": "model.onnx --runs 2",
     "inspect": "model.onnx",
-    "prepare": "model.onnx -o out.onnx",
     "gate": "run/report.json",
-    "compare": "run/report.json run/report.json",
-    "quantizers": "",
-    "help": "",
     "export": "--run run",
     "evaluate": "--run run",
     "analyze": "--run run --samples 2",

@@ -57,7 +57,7 @@ def test_missing_array_suggests_the_nearest(texts):
     )
     with pytest.raises(DataNameError, match=message) as error:
         bind_inputs(texts, inputs)
-    assert error.value.hint.endswith("or pass --rename input_ids=input_id")
+    assert error.value.hint.endswith("or pass --set data.rename.input_ids=input_id")
 
 
 def test_unknown_array_names_the_inputs(texts):
@@ -66,7 +66,8 @@ def test_unknown_array_names_the_inputs(texts):
     ) as error:
         bind_inputs(texts, [spec("input_ids", None, 8, dtype="int64")])
     assert error.value.hint == (
-        "the model's inputs: 'input_ids'; labels are named 'label', or with --rename attention_mask=label"
+        "the model's inputs: 'input_ids'; labels are named 'label', or with "
+        "--set data.rename.attention_mask=label"
     )
 
 

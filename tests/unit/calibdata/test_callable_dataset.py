@@ -198,7 +198,11 @@ def test_samples_on_another_axis_and_whole_arrays():
         DataShapeError, match="differ in the number of samples: 'x' has 2, 'state' has 4"
     ) as error:
         batch_from(value)
-    for setting in ("--batch-axis state=1", "--batch-axis state=none", "--input"):
+    for setting in (
+        "--set data.batch_axis.state=1",
+        "--set data.batch_axis.state=none",
+        "--set model.inputs",
+    ):
         assert setting in error.value.hint
 
 

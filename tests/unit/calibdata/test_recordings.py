@@ -124,7 +124,7 @@ def unlike(inputs: Mapping[str, Array]) -> dict[str, Array]:
     [
         (explode, Cuts(), {}, NonFiniteActivationError, r"'h_out' is nan after r.npz\[0\] step 2"),
         (unlike, Cuts(), {}, CarryError, r"has shape \[2, 4\], and the input 'h' \[\?, 1\]"),
-        (add, Cuts(steps=9), {}, DataShapeError, "has 4 steps, and --steps asks for 9"),
+        (add, Cuts(steps=9), {}, DataShapeError, "has 4 steps, and --set data.steps asks for 9"),
         (add, Cuts(), {"label": np.ones((2, 3), int)}, DataShapeError, "has 3 labels for 4 steps"),
     ],
 )

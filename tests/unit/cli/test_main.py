@@ -103,29 +103,21 @@ def test_the_help_of_quantize_has_the_headings_in_order(capsys: pytest.CaptureFi
     assert found == [section for section in SECTIONS if section in found] and len(found) > 6
     # The common ones first.
     flags = [line.split()[0] for line in lines if line.startswith("  --") and "  " in line.strip()]
-    assert flags[:3] == ["--data", "--samples", "--batch-size"]
+    assert flags[:3] == ["--data", "--samples", "--arch"]
     assert lines[-1] == "  Every command also takes -q, --debug and -h; ptq --help describes them."
 
 
-MOST = {
-    "quantize": 35,
-    "verify": 27,
-    "tune": 30,
-    "export": 26,
-    "calibrate": 25,
-    "evaluate": 27,
-    "bench": 22,
-    "inspect": 16,
-}
-"""Options in a command's help; others may have 20."""
+MOST = 22
+"""Options in the help of a command."""
 
 
-def test_help_shows_few_options() -> None:
+def test_help_shows_few_commands_and_few_options() -> None:
+    assert len(COMMANDS) == 14
     for name, command in every_command():
         shown = [
             item for item in command.params if isinstance(item, SectionOption) and item.section != GLOBAL
         ]
-        assert len(shown) <= MOST.get(name, 20), name
+        assert len(shown) <= MOST, name
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
@@ -147,12 +139,16 @@ def test_help_breaks_no_word(width: int, monkeypatch: pytest.MonkeyPatch) -> Non
         assert set(wanted) <= words, name
 
 
-@pytest.mark.parametrize("words", [[], ["gate"], ["calibration"], ["calibration", "show"], ["help"]])
-def test_help_shows_what_the_flag_shows(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*words, "--help"]) == 0
-    wanted = capsys.readouterr().out
-    assert run(["help", *words]) == 0
-    assert capsys.readouterr().out == wanted
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("ptq ev", ["evaluate"]), ("ptq export --prefer l", ["latency"]), ("ptq recipe sch", ["schema"])],
+)
+def test_a_shell_completes_commands_and_choices(words, found, monkeypatch, capsys):
+    monkeypatch.setenv("_PTQ_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert run([]) == 0
+    assert capsys.readouterr().out.split() == [f"plain,{name}" for name in found]
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,28 +164,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 USAGE: dict[str, tuple[list[str], str]] = {
     "a misspelt command": (["exprot"], "there is no command 'exprot' (did you mean 'export'?)"),
-    "help for a misspelt command": (
-        ["help", "calbrate"],
-        "there is no command 'calbrate' (did you mean 'calibrate'?)",
-    ),
-    "help for a misspelt command in a command": (
-        ["help", "calibration", "shwo"],
-        "ptq calibration has no command 'shwo' (did you mean 'show'?)",
-    ),
     "a misspelt command in a command": (
-        ["calibration", "shwo"],
-        "ptq calibration has no command 'shwo' (did you mean 'show'?)",
-    ),
-    "help for a command of a command that has none": (
-        ["help", "gate", "x"],
-        "ptq gate has no commands, so there is no 'x'",
+        ["recipe", "chekc"],
+        "ptq recipe has no command 'chekc' (did you mean 'check'?)",
     ),
     "a misspelt option": (
         ["export", "--ouptut", "x"],
         "ptq export has no option '--ouptut' (did you mean '--output'?)",
     ),
     "a variable of the shell that is not set": (["quantize", ""], "the model's name is empty"),
-    "an empty name among several": (["compare", "a.json", ""], "the report's name is empty"),
+    "an empty name among several": (["report", "a.json", ""], "the report's name is empty"),
     "an option's empty path": (["export", "--run", ""], "the value of --run is empty"),
     "an empty pattern among several": (
         ["export", "--exclude", "head", "--exclude="],
@@ -219,22 +203,22 @@ FAILURES: dict[str, tuple[BaseException, int, str]] = {
     "no memory": (
         MemoryError(),
         2,
-        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
+        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass smaller batches",
     ),
     "no memory, as the system says": (
         OSError(errno.ENOMEM, "Cannot allocate memory"),
         2,
-        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
+        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass smaller batches",
     ),
     "no memory, as the loader says": (
         ImportError("libtorch.so: failed to map segment from shared object"),
         2,
-        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
+        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass smaller batches",
     ),
     "no thread": (
         RuntimeError("can't start new thread"),
         2,
-        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass a smaller",
+        "error PTQ-RUNTIME-004: there is not enough memory\nhint: pass smaller batches",
     ),
     "a model that is too deep": (
         RecursionError("maximum recursion depth exceeded"),
@@ -290,7 +274,7 @@ def test_a_folder_that_is_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["export", "--help"], ["schema", "tune"], ["recipe", "schema"]]
+    "words", [["--help"], ["export", "--help"], ["recipe", "schema", "tune"], ["recipe", "schema"]]
 )
 def test_python_without_docstrings_says_the_same(words, capsys):
     command = [sys.executable, "-OO", "-m", "ptq_cli", *words]
@@ -302,7 +286,8 @@ def test_python_without_docstrings_says_the_same(words, capsys):
 QUICK = {
     "ptq --help": ["--help"],
     **{f"ptq {name} --help": [name, "--help"] for name in COMMANDS},
-    "ptq help COMMAND": ["help", "calibration", "show"],
+    "a former command": ["explain", "conv1"],
+    "a former option": ["calibrate", "--batch-size", "8"],
     "ptq gate on a bad report": ["gate", "pyproject.toml", "--min", "sqnr_db=1"],
     "a misspelt command": ["calbrate"],
     "a misspelt option": ["calibrate", "--mehtod", "max"],

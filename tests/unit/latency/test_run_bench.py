@@ -56,7 +56,7 @@ BAD = [
     (
         {"input_shape": {"x": [2, 4]}},
         {"batches": (8,)},
-        "--batch is 8, but --input-shape says 2 samples for 'x'",
+        "--batch is 8, but --set model.input_shape says 2 samples for 'x'",
     ),
     ({}, {"batches": (0,)}, "--batch must be at least 1, got 0"),
     ({}, {"seconds": 0.0}, "seconds must be above 0, got 0"),

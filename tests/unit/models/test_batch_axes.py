@@ -120,7 +120,9 @@ REFUSED = {
 
 @each_case("value, wanted, message", REFUSED.values(), ids=REFUSED)
 def test_values_that_do_not_fit(value, wanted, message):
-    with pytest.raises(FixedInputError, match=rf"--input v=.*: the input of 'm\.onnx' {message}") as error:
+    with pytest.raises(
+        FixedInputError, match=rf"--set '?model.inputs.v=.*: the input of 'm\.onnx' {message}"
+    ) as error:
         fixed_value(value, wanted, "m.onnx")
     assert error.value.hint
 
@@ -132,7 +134,9 @@ def test_the_input_is_gone_and_the_metadata_say_what_it_was():
     assert [value.name for value in model.graph.inputs] == ["x", "y"]
     assert fixed_earlier(model) == {"sr": 2}
     assert fix_inputs(model, {"sr": 2}, "m.onnx") == {}
-    with pytest.raises(FixedInputError, match=r"--input sr=3: in 'm.onnx' this input was fixed to 2"):
+    with pytest.raises(
+        FixedInputError, match=r"--set model.inputs.sr=3: in 'm.onnx' this input was fixed to 2"
+    ):
         fix_inputs(model, {"sr": 3}, "m.onnx")
 
 

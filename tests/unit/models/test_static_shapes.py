@@ -33,13 +33,23 @@ def test_sizes_are_those_of_the_shapes(shapes, sizes):
 @each_case(
     "graph, shapes, example, hint",
     [
-        (IMAGES, {"batch": [1]}, {"x": (1, 3, 5, 7)}, "--input-shape x=1,3,5,7"),
-        (IMAGES, {}, {}, "--input-shape x=1,3,1,1"),
-        (PAIR, {}, {"x": (1, 8), "m": (1, 8)}, "--input-shape x=1,8 --input-shape m=1,8"),
-        (PAIR, {"x": [1, 8]}, {"m": (1, 8)}, "--input-shape m=1,8"),
-        ("(float[n,4] k) => (float[n,4] z) { z = Exp(k) }", {}, {}, "--input-shape batch=1"),
-        ("(float[n,4] batch) => (float[n,4] z) { z = Exp(batch) }", {}, {}, "--input-shape batch=1"),
-        ("(float[4,n] k) => (float[4,n] z) { z = Exp(k) }", {"batch": [1]}, {}, "--input-shape k=4,1"),
+        (IMAGES, {"batch": [1]}, {"x": (1, 3, 5, 7)}, "--set model.input_shape.x=1,3,5,7"),
+        (IMAGES, {}, {}, "--set model.input_shape.x=1,3,1,1"),
+        (PAIR, {}, {"x": (1, 8), "m": (1, 8)}, "--set model.input_shape.x=1,8 --set model.input_shape.m=1,8"),
+        (PAIR, {"x": [1, 8]}, {"m": (1, 8)}, "--set model.input_shape.m=1,8"),
+        ("(float[n,4] k) => (float[n,4] z) { z = Exp(k) }", {}, {}, "--set model.input_shape.batch=1"),
+        (
+            "(float[n,4] batch) => (float[n,4] z) { z = Exp(batch) }",
+            {},
+            {},
+            "--set model.input_shape.batch=1",
+        ),
+        (
+            "(float[4,n] k) => (float[4,n] z) { z = Exp(k) }",
+            {"batch": [1]},
+            {},
+            "--set model.input_shape.k=4,1",
+        ),
     ],
 )
 def test_an_open_size_is_refused_with_what_to_pass(graph, shapes, example, hint):

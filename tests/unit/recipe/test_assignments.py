@@ -59,6 +59,7 @@ def test_every_key_is_set_by_its_type() -> None:
         ("text.columns=7", "text_column", ["7"]),
         ("model.path=m.onnx", "model.path", "m.onnx"),
         ("evaluation.batch_size=4", "evaluation.batch_size", 4),
+        ("override=a:b*:weights.bits=4", "override", [{"match": "a:b*", "weights": {"bits": 4}}]),
     ],
 )
 def test_a_value_is_written_as_in_toml_or_shorter(text: str, name: str, value: Any) -> None:
@@ -68,6 +69,9 @@ def test_a_value_is_written_as_in_toml_or_shorter(text: str, name: str, value: A
 def test_the_last_of_two_counts_and_tables_grow() -> None:
     texts = ["amax.bins=8", "data.rename.a=x", "amax.bins=16", "data.rename.b=y"]
     assert parse_assignments(texts)[0] == {"amax_bins": 16, "rename": {"a": "x", "b": "y"}}
+    texts = ["override=a:quantize=false", "override=:op=Gemm,amax=mse"]
+    found = [{"match": "a", "quantize": False}, {"op": "Gemm", "amax": "mse"}]
+    assert parse_assignments(texts)[0] == {"override": found}
 
 
 @each_case(
@@ -82,6 +86,8 @@ def test_the_last_of_two_counts_and_tables_grow() -> None:
         ("amax.bins", "PTQ-USAGE-001", "--set 'amax.bins' is not of the form KEY=VALUE"),
         ("=1", "PTQ-USAGE-001", "is not of the form KEY=VALUE"),
         ("override.match=a", "PTQ-USAGE-001", "--set cannot write 'override.match'"),
+        ("override=head.*", "PTQ-USAGE-001", "is not of the form override=PATTERN:KEY=VALUE,…"),
+        ("override=head.*:bits", "PTQ-USAGE-001", "is not of the form override=PATTERN:KEY=VALUE,…"),
         ("metric=[]", "PTQ-USAGE-001", "--set cannot write 'metric'"),
         ("amax.bins=many", "PTQ-RECIPE-003", "--set: 'amax.bins' is 'many', expected a whole number"),
         ("amax.bins=1.5", "PTQ-RECIPE-003", "'amax.bins' is 1.5, expected a whole number"),

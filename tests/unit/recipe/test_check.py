@@ -91,7 +91,7 @@ def test_shape_without_size_is_refused(shape):
     with pytest.raises(RecipeValueError) as caught:
         check_recipe(recipe_with("model.input_shape", {"x": shape}))
     assert caught.value.message == f"'model.input_shape.x' is {shape}, expected sizes of at least 1"
-    assert "--input-shape x=1,3,224,224" in caught.value.hint
+    assert "--set model.input_shape.x=1,3,224,224" in caught.value.hint
 
 
 def test_a_range_around_0_of_blocks_with_two_ends_is_refused():

@@ -31,7 +31,7 @@ def test_measuring_needs_neither_torch_nor_onnx(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["gate {report} --max-drop top1=0.01 --min sqnr_db=20", "compare {report} {report}"]
+    "words", ["gate {report} --max-drop top1=0.01 --min sqnr_db=20", "report {report} {report}"]
 )
 def test_deciding_and_comparing_load_neither_torch_nor_onnxruntime(words: str) -> None:
     report = Path(__file__).parents[2] / "golden" / "report.json"

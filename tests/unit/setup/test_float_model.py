@@ -87,7 +87,7 @@ def test_a_model_for_one_sample_keeps_its_fixed_batch(make: Make) -> None:
 
 REFUSED: dict[str, tuple[dict[str, list[int]], str]] = {
     "no shape": ({}, r"the input shapes of 'm.pt' are not known \(input\)"),
-    "of another name": ({"x": [1, 4]}, "--input-shape does not name the input 'input'"),
+    "of another name": ({"x": [1, 4]}, "--set model.input_shape does not name the input 'input'"),
     "one too many": (
         {"input": [1, 4], "inputs": [1]},
         r"'inputs', which is not an input \(did you mean 'input'\?\)",

@@ -127,7 +127,7 @@ def test_a_pickled_module_is_refused(tmp_path):
     with pytest.raises(PickleError) as caught:
         open_model(path, ModelSettings())
     assert "is a pickle that holds more than tensors, and loading it can run any code" in caught.value.message
-    assert "--trust-pickle" in caught.value.hint
+    assert "--set model.trust_pickle=true" in caught.value.hint
     assert caught.value.code == "PTQ-MODEL-002"
 
 

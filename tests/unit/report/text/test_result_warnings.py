@@ -89,7 +89,7 @@ def test_without_known_work_nothing_is_said_of_it(work):
 def test_what_the_user_excluded_is_not_suggested_again():
     layers = [LayerEntry("conv", "Conv", False, "kept in float: exclude match = 'conv'")]
     (found,) = result_warnings((400, 100), layers, {"conv": 5})
-    assert found.hints == ("ptq export without --exclude and --override quantizes more layers",)
+    assert found.hints == ("ptq export without --exclude and --set override quantizes more layers",)
 
 
 def test_more_layers_in_float_are_proposed_only_where_they_would_give_more() -> None:

@@ -141,7 +141,7 @@ def test_samples_on_another_axis_are_refused(make: Any, name: str) -> None:
         MetricError, match=r"3 labels, and 5 samples in an output of shape \[5, 3, 2\]"
     ) as caught:
         make(name).update(np.zeros((5, 3, 2)), LABELS)
-    assert str(caught.value.hint).endswith("--batch-axis output=1")
+    assert str(caught.value.hint).endswith("--set data.batch_axis.output=1")
 
 
 @pytest.mark.parametrize(

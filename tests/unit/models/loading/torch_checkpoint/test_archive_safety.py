@@ -137,7 +137,7 @@ def test_a_hostile_archive_is_refused_and_runs_nothing(tmp_path, archive, case):
     assert caught.value.message.startswith(f"'hostile.pt2' {reason}")
     assert caught.value.message.endswith("and loading it can run any code")
     assert caught.value.code == "PTQ-MODEL-002"
-    assert "--trust-pickle" in caught.value.hint
+    assert "--set model.trust_pickle=true" in caught.value.hint
     assert not touched.exists()
 
 

@@ -1,17 +1,22 @@
-"""A quantizer's staircase and its gradient as PNG or SVG."""
+"""A quantizer's result over a range of values, and its gradient below, drawn into two pairs of axes."""
 
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
-from ptq_cli.pipeline.views.staircase import Staircase
-from ptq_cli.pipeline.views.tensor_plot import COLORS, figure_in
-from ptq_cli.quantizers.curve import Curve, Floats
+from ptq_cli.pipeline.views.tensor_plot import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Quantizer = Callable[[torch.Tensor], torch.Tensor]
+Floats = npt.NDArray[np.float64]
+BEYOND = 0.25
+"""Shown on both sides of the levels, relative to them: where values are clipped."""
 POINTS = 4001
 FLAT = 1e-3
 """How far a line may be from what is drawn, relative to its height: less than its own width."""
@@ -19,17 +24,47 @@ IDENTITY_COLOR = "#767676"
 """A gray that is seen on white and on black."""
 
 
-def write_staircase(stairs: Staircase, path: Path) -> None:
-    """Draw a quantizer's result, and below it its gradient."""
-    settings = ", ".join(f"{name}={value}" for name, value in stairs.settings.items())
-    with figure_in(path) as figure:
-        above, beneath = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        figure.suptitle(f"{stairs.family.name}: {settings}", parse_math=False)
-        draw_axes(above, beneath, stairs.curve)
-        above.set_ylabel("result")
-        beneath.set_ylabel("gradient")
-        beneath.set_xlabel("x")
-        above.legend()
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A quantizer over a range.
+
+    Attributes:
+        quantizer: from a tensor to the fake-quantized one.
+        low: where a drawing begins.
+        high: where it ends.
+    """
+
+    quantizer: Quantizer
+    low: float
+    high: float
+
+    def at(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return the results, and the gradients for an upstream gradient of 1.
+
+        Shapes:
+            x: any; both have the same.
+
+        Example:
+            >>> y, gradient = Curve(torch.abs, -2.0, 2.0).at(np.array([0.5, -1.5]))
+            >>> y.tolist(), gradient.tolist()
+            ([0.5, 1.5], [1.0, -1.0])
+        """
+        leaf = torch.tensor(x, dtype=torch.float32, requires_grad=True)
+        y = self.quantizer(leaf)
+        (gradient,) = torch.autograd.grad(y.sum(), leaf)
+        return y.detach().double().numpy(), gradient.double().numpy()
+
+    def line(self, count: int) -> Floats:
+        """Return the middles of ``count`` equal parts of the range."""
+        edges = np.linspace(self.low, self.high, count + 1)
+        middles: Floats = (edges[1:] + edges[:-1]) / 2
+        return middles
+
+
+def beyond(quantizer: Quantizer, low: float, high: float) -> Curve:
+    """Return a curve that goes on beyond its outermost levels."""
+    margin = BEYOND * (high - low)
+    return Curve(quantizer, low - margin, high + margin)
 
 
 def draw_axes(above: "Axes", beneath: "Axes", curve: Curve) -> None:

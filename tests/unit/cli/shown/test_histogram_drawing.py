@@ -12,7 +12,7 @@ from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView
 from ptq_cli.plan.sites import ActivationSite
 from ptq_cli.recipe.sections import AmaxSettings
-from ptq_cli.shown.drawings import LABEL, MARGIN, ROWS, draw_histogram, needs_log
+from ptq_cli.shown.histogram_drawing import LABEL, MARGIN, ROWS, draw_histogram, needs_log
 from tests.each_case import each_case
 
 RANDOM = np.random.default_rng(3)

@@ -1,39 +1,20 @@
-"""How the values of flags are read."""
+"""Options become settings."""
 
 from pathlib import Path
 
 import pytest
 
 from ptq_cli.core.errors import GateError, UsageError
-from ptq_cli.recipe.flags import FLAG_KEYS
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE_FLAGS
 from ptq_cli.setup.run_directory import RunDirectory
-from ptq_cli.terminal.options.option_values import parse_shapes
 from ptq_cli.terminal.options.shared_options import settings_from
 from ptq_cli.terminal.phrases import next_step, shown_path
 from tests.each_case import each_case, table
 
-SHAPES = {
-    "one": (("x=1,3,8,8",), {"x": [1, 3, 8, 8]}),
-    "two": (("ids=1,8", "mask=1,8"), {"ids": [1, 8], "mask": [1, 8]}),
-    "a name with an equals sign": (("a=b=2",), {"a=b": [2]}),
-}
-
-
-@pytest.mark.parametrize(("texts", "shapes"), SHAPES.values(), ids=SHAPES.keys())
-def test_shapes(texts: tuple[str, ...], shapes: dict[str, list[int]]) -> None:
-    assert parse_shapes(texts) == shapes
-
-
-@each_case("text", ["x", "=1,2", "x=", "x=1,a", "1,2", ""])
-def test_what_is_no_shape(text: str) -> None:
-    with pytest.raises(UsageError, match="is not of the form NAME=N,N,…") as caught:
-        parse_shapes((text,))
-    assert "x=1,3,224,224" in caught.value.hint
-
 
 def test_set_is_laid_over_options_and_may_not_contradict_them() -> None:
-    options = {"rename": ("a=x",), "batch_size": 8, "assignments": ("data.rename.b=y", "image.mean=0.5")}
-    assert settings_from(options) == {"rename": {"a": "x", "b": "y"}, "batch_size": 8, "mean": [0.5]}
+    options = {"max_drop": ("top1=1%",), "assignments": ("gate.max_drop.top5=0.1", "image.mean=0.5")}
+    assert settings_from(options) == {"max_drop": {"top1": "1%", "top5": 0.1}, "mean": [0.5]}
     same = {"samples": 4, "assignments": ("calibration.samples=4",)}
     assert settings_from(same) == {"samples": 4}
     for options, says in (
@@ -41,8 +22,10 @@ def test_set_is_laid_over_options_and_may_not_contradict_them() -> None:
             {"samples": 4, "assignments": ("calibration.samples=5",)},
             "--samples and --set calibration.samples",
         ),
-        ({"rename": ("a=x",), "assignments": ("data.rename.a=y",)}, "--rename and --set data.rename.a"),
-        ({"batch_size": 4, "assignments": ("evaluation.batch_size=5",)}, "--set evaluation.batch_size"),
+        (
+            {"max_drop": ("top1=1%",), "assignments": ("gate.max_drop.top1=2%",)},
+            "--max-drop and --set gate.max_drop.top1",
+        ),
     ):
         with pytest.raises(UsageError, match=says):
             settings_from(options)
@@ -53,8 +36,7 @@ def test_options_become_settings_that_the_recipe_knows() -> None:
         "metric": ("top1", "top5"),
         "max_drop": ("top1=0.01",),
         "minimum": ("sqnr_db=25",),
-        "input_shape": ("x=1,3",),
-        "trust_pickle": True,
+        "exclude": ("head*",),
         "samples": 0,
     }
     settings = settings_from(given)
@@ -62,11 +44,10 @@ def test_options_become_settings_that_the_recipe_knows() -> None:
         "metric": ["top1", "top5"],
         "max_drop": {"top1": 0.01},
         "min": {"sqnr_db": 25.0},
-        "input_shape": {"x": [1, 3]},
-        "trust_pickle": True,
+        "exclude": ["head*"],
         "samples": 0,
     }
-    assert set(settings) <= set(FLAG_KEYS)
+    assert set(settings) <= {*FLAG_KEYS, *OVERRIDE_FLAGS}
 
 
 def test_a_limit_that_cannot_be_read() -> None:

@@ -1,0 +1,107 @@
+"""Commands and options that ``ptq`` had: who types one is told what to type instead."""
+
+import shlex
+from collections.abc import Sequence
+
+import click
+
+from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, setting_types, type_words
+from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
+
+COMMANDS = {
+    "calibration show": "inspect",
+    "calibration": "inspect",
+    "explain": "inspect --tensor",
+    "compare": "report",
+    "profile": "bench --operators",
+    "prepare": "export --float",
+    "schema": "recipe schema",
+}
+"""What a former command, or one with its subcommand, is now; the words after it stay."""
+SERVE_BATCH, BATCH = "serve-batch", "batch"
+"""An option of ``profile`` that has another name now."""
+QUANTIZERS, HELP = "quantizers", "help"
+KEYS = {**FLAG_KEYS, **{name: (f"{ONCE}.{name}",) for name in ONCE_KEYS}}
+"""The keys that an option set, by its name with underscores."""
+STAGES = {"calibrate": "calibration", "evaluate": "evaluation", "analyze": "evaluation"}
+"""Which of two keys a command with one stage takes."""
+WORDS_OF_NONE = {"batch_axis", "carry"}
+"""Options whose value ``none`` alone was for every name."""
+
+
+def command_instead(words: Sequence[str]) -> str:
+    """Return what to type instead of a former command and the words after it; empty if there was none.
+
+    Example:
+        >>> command_instead(["explain", "conv 1", "--plot", "x.svg"]), command_instead(["help", "gate"])
+        ("use ptq inspect --tensor 'conv 1' --plot x.svg", 'use ptq gate --help')
+    """
+    first, *rest = words
+    if first == HELP:
+        return f"use {shlex.join(['ptq', *rest, '--help'])}"
+    if first == QUANTIZERS:
+        return "docs/quantizers.md shows them; ptq recipe keys weights lists their parameters"
+    for former, now in COMMANDS.items():
+        names = former.split()
+        if list(words[: len(names)]) == names:
+            rest = [word.replace(f"--{SERVE_BATCH}", f"--{BATCH}") for word in words[len(names) :]]
+            return f"use {' '.join(filter(None, ['ptq', now, shlex.join(rest)]))}"
+    return ""
+
+
+def option_instead(option: str, words: Sequence[str], context: click.Context) -> str:
+    """Return what to type instead of an option that a context's command does not have, with the typed value.
+
+    Returns:
+        ``--set KEY=VALUE`` once or twice, or a value that is an argument; empty if there never was such an
+        option, or if the command takes no such settings.
+    """
+    name, command = option.removeprefix("--").replace("-", "_"), context.command
+    if any(isinstance(item, click.Argument) and item.name == name for item in command.params):
+        return f"{_typed(option, words) or name.upper()} without {option}"
+    only = getattr(command, "only", "")
+    if all("--set" not in parameter.opts for parameter in command.params):
+        return ""
+    if name in (OVERRIDE, *OVERRIDE_FLAGS):
+        return _as_override(name, _typed(option, words)) if not only else ""
+    negated = name not in KEYS and name.startswith("no_")
+    keys = KEYS.get(name.removeprefix("no_") if negated else name, ())
+    if len(keys) > 1 and (stage := STAGES.get(context.info_name or "")):
+        keys = tuple(key for key in keys if key.startswith(f"{stage}.")) or keys
+    once = [key for key in keys if key.startswith(f"{ONCE}.")]
+    if any(key[4:] not in getattr(command, "once", ()) for key in once):
+        return ""
+    if only and not all(key.startswith(f"{only}.") for key in keys):
+        return ""
+    return " ".join(f"--set {_assignment(key, option, words, negated=negated)}" for key in keys)
+
+
+def _as_override(name: str, typed: str | None) -> str:
+    if name == OVERRIDE:
+        return f"--set {shlex.quote(f'{OVERRIDE}={typed}') if typed else f'{OVERRIDE}=PATTERN:KEY=VALUE,…'}"
+    key, quantize = OVERRIDE_FLAGS[name]
+    pattern = typed or "PATTERN"
+    front = f"{pattern}:" if key == "match" else f":{key}={pattern},"
+    return f"--set {shlex.quote(f'{OVERRIDE}={front}quantize={str(quantize).lower()}')}"
+
+
+def _assignment(key: str, option: str, words: Sequence[str], *, negated: bool) -> str:
+    kind = type_words(setting_types()[key])
+    if kind == type_words(bool):
+        return f"{key}={str(not negated).lower()}"
+    typed = _typed(option, words)
+    if kind.startswith("table"):
+        if typed == "none" and key.partition(".")[2] in WORDS_OF_NONE:
+            typed = "*=none"
+        return shlex.quote(f"{key}.{typed}") if "=" in (typed or "") else f"{key}.NAME=VALUE"
+    return shlex.quote(f"{key}={typed}") if typed else f"{key}=VALUE"
+
+
+def _typed(option: str, words: Sequence[str]) -> str | None:
+    """Return the value behind an option: after an equals sign, or the next word."""
+    for word, following in zip(words, [*words[1:], "--"], strict=True):
+        if word.startswith(f"{option}="):
+            return word.removeprefix(f"{option}=")
+        if word == option:
+            return None if following.startswith("--") else following
+    return None
