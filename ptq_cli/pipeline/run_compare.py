@@ -53,7 +53,7 @@ def run_compare_models(
     if len(paths) == 2 and metric is not None and page is None:
         raise UsageError(
             "two reports are compared by all metrics, so --metric has no effect",
-            hint="add --page FILE, whose charts show this metric",
+            hint="add --page FILE, whose table of models shows this metric",
         )
     runs = [_read(path) for path in paths]
     found = trade_offs([run.report for run in runs], names_of([run.path for run in runs]), metric)

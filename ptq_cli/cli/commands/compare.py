@@ -28,9 +28,9 @@ Examples:
     OWN,
     "--metric",
     metavar="NAME",
-    help="Metric for the charts, and for more than two reports.  [default: the first with labels]",
+    help="Metric for the page, and for more than two reports.  [default: the first with labels]",
 )
-@option(OWN, "--page", type=PATH, metavar="FILE", help="Also write a page with charts to this file.")
+@option(OWN, "--page", type=PATH, metavar="FILE", help="Also write a page to this file.")
 @take(GLOBALS)
 def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as_json: bool) -> int:
     """Show what changed from one report to another, or several side by side.
@@ -42,7 +42,7 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
     reports; and intervals of the changes from paired samples, if the evaluation data are the same.
 
     For more, a table has the accuracy, size and speed of each model, and says which models no other one
-    beats. With --page, the same is drawn as charts, and for two reports also each layer.
+    beats. With --page, the same is written as a page, for two reports with each layer.
 
     The exit status is 0 whatever changed. Use ptq gate --baseline to fail on a regression.
     """

@@ -7,7 +7,8 @@ import numpy as np
 
 from ptq_cli.evaluation.compared_drift import Picture
 from ptq_cli.evaluation.document.drift_document import Drift
-from ptq_cli.report.html.charts.axis_scale import HEIGHT, WIDTH, Scale, Tick, bar_height
+from ptq_cli.report.html.charts.axis_scale import Scale, Tick
+from ptq_cli.report.html.charts.tensor_cards import HEIGHT, WIDTH, bar_height
 from ptq_cli.report.html.page_view import render
 from ptq_cli.report.text.drift_table import drift_table, expected_line, verdict_line
 

@@ -21,16 +21,9 @@ from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs
 from ptq_cli.latency.machine_profile import MachineProfile
 from ptq_cli.report.html.change_table import change_view, device_view, time_table
-from ptq_cli.report.html.charts.axis_scale import tensor_cards
-from ptq_cli.report.html.charts.depth_chart import (
-    depth_chart,
-    ladder_chart,
-    layer_chart,
-    sensitivity_chart,
-    stream_chart,
-)
 from ptq_cli.report.html.charts.interval_charts import gate_rows, metric_rows
-from ptq_cli.report.html.charts.trade_off_chart import trade_off_charts
+from ptq_cli.report.html.charts.step_chart import step_chart
+from ptq_cli.report.html.charts.tensor_cards import tensor_cards
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.html.layer_table import layer_changes, layer_table
 from ptq_cli.report.html.ranking import headline, origin_rows, time_rows
@@ -116,14 +109,11 @@ def _page(found: PageInput) -> dict[str, Any]:
         "table": layer_table(layers, evidence, analysis),
         "layers_left_out": len(report.layers) - len(layers),
         "cards": tensor_cards(evidence.drawn, analysis.tensors if analysis is not None else ()),
-        "ladder": ladder_chart(ladder) if ladder is not None else None,
         "ladder_table": ladder_table(ladder) if ladder is not None else None,
-        "stream": report.stream and stream_chart(report.stream),
+        "stream": report.stream and step_chart(report.stream),
         "stream_table": stream_table(report),
         "stream_lines": stream_lines(report),
         "generation_lines": generation_lines(report),
-        "depth": analysis and depth_chart(analysis, [tensor.name for tensor in evidence.drawn]),
-        "sensitivity": analysis and sensitivity_chart(analysis, [layer.name for layer in layers]),
         "analyzed": analysis is not None,
         "shares": analysis and share_table(analysis),
         "share_advice": analysis.shares.advice if analysis is not None else (),
@@ -196,13 +186,11 @@ def render_comparison(
         "found": found,
         "float_value": format_value(value, found.unit) if value is not None else "",
         "float_size": format_bytes(size) if size is not None else "",
-        "charts": trade_off_charts(found),
         "models": trade_off_table(found),
         "metrics": change_table(changes) if changes is not None else None,
         "differences": difference_table(changes) if changes is not None else None,
         "layers": layer_changes(layers[:MOST_LAYERS]),
         "layers_left_out": max(0, len(layers) - MOST_LAYERS),
-        "layer_chart": layer_chart(layers),
         "analyzed": changes is not None and changes.worse_layers is not None,
     }
     return render("comparison.html.jinja", page)

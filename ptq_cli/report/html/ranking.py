@@ -42,7 +42,7 @@ class Ranking:
 
     @property
     def label(self) -> str:
-        """The label of an axis."""
+        """What the values are."""
         if self.by == "sqnr":
             return "SQNR of the output with only this layer quantized (dB)"
         points = " in points" if self.unit == "share" else ""
@@ -54,14 +54,6 @@ class Ranking:
             return None
         found = layer.sensitivity
         return found.sqnr_only_quantized_db if self.by == "sqnr" else found.drop_only_quantized
-
-    def badness(self, value: float) -> float:
-        """Return a number that is larger the more accuracy a layer costs."""
-        return -value if self.by == "sqnr" else value
-
-    def drawn(self, value: float) -> float:
-        """Return a value in the unit of ``label``."""
-        return 100 * value if self.by == "metric" and self.unit == "share" else value
 
     def text(self, value: float) -> str:
         """Write a value with its unit."""

@@ -1,4 +1,4 @@
-"""The ladder of a tuning: its file, its table, its part of the report and its chart."""
+"""The ladder of a tuning: its file, its table and its part of the report."""
 
 import json
 from dataclasses import replace
@@ -10,7 +10,6 @@ from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.evaluation.document.ladder import INTERRUPTED, BudgetCheck, Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.report.html.charts.depth_chart import ladder_chart
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.tables import ladder_table, verdict_of
 from tests.unit.report.test_schema import VALIDATOR
@@ -83,23 +82,6 @@ def test_the_report_has_it(report: Report) -> None:
     assert "<summary>Tuning</summary>" in text
     assert "| round | 31.00 dB | 0.10 points | 0.80 points | budget kept |" in text
     assert "Tuning" not in report_to_markdown(report)
-
-
-def test_the_chart_follows_what_was_kept() -> None:
-    chart = ladder_chart(LADDER)
-    assert [point.text for point in chart.points] == [
-        "default: 20.0 dB, better",
-        "round: 31.0 dB, budget kept",
-    ]
-    assert [point.text for point in chart.others] == ["ranges: 19.0 dB, no better"]
-    first, last = chart.points
-    assert chart.line == f"M{first.x:g} {first.y:g}L{last.x:g} {last.y:g}"
-    assert first.x < chart.others[0].x < last.x
-    assert last.y < first.y < chart.others[0].y
-    assert [tick.text for tick in chart.ticks_x] == ["1", "2", "3"]
-    long = ladder_chart(replace(LADDER, steps=20 * LADDER.steps[:1]))
-    assert [tick.text for tick in long.ticks_x] == [str(number) for number in range(1, 21, 2)]
-    assert ladder_chart(replace(LADDER, steps=(step("default", float("inf")),), chosen=0)) is None
 
 
 def test_the_ladder_of_another_model_is_not_shown(tmp_path: Path) -> None:

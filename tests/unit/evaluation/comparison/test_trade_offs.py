@@ -1,6 +1,5 @@
-"""Several models side by side: which one no other beats, and where each stands in the drawing."""
+"""Several models side by side: which one no other beats, and where their layers differ."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -10,8 +9,6 @@ from ptq_cli.evaluation.document.gate_result import Latency
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import compare_reports
 from ptq_cli.evaluation.trade_offs import TradeOffs, layer_differences, trade_offs
-from ptq_cli.report.html.charts.depth_chart import HEIGHT, WIDTH, layer_chart
-from ptq_cli.report.html.charts.trade_off_chart import LETTER, RADIUS, trade_off_charts
 from ptq_cli.report.html.layer_table import Cell, layer_changes
 from ptq_cli.report.html.page_view import render_comparison
 from ptq_cli.report.text.tables import trade_off_table
@@ -121,46 +118,6 @@ def test_what_else_differs_is_noted(reports: list[Report]) -> None:
     assert all(word in notes for word in ("different data", "different models", "numbers of threads"))
 
 
-def test_the_drawing_has_the_better_higher_and_the_smaller_further_left(found: TradeOffs) -> None:
-    size, time = trade_off_charts(found)
-    assert [point.number for point in size.points] == [1, 2, 3, 4]
-    assert [point.number for point in time.points] == [1, 2, 3], "the last was not measured"
-    small, good, beaten, _ = size.points
-    assert small.x < good.x < beaten.x and good.y < beaten.y < small.y
-    assert good.y == size.float_y and good.high < good.y < good.low
-    assert size.front == f"M{small.x:g} {small.y:g}H{good.x:g}V{good.y:g}"
-    assert "small, good" in size.summary and "good: top1 83.00 %, 900 kB" in good.text
-    errors = replace(found, higher_is_better=False)
-    assert trade_off_charts(errors)[0].points[0].y < trade_off_charts(errors)[0].points[1].y
-
-
-def test_labels_lie_in_the_drawing_and_cover_nothing(report: Report) -> None:
-    many = [variant(report, 0.8 + 0.002 * (index % 3), 500_000 + 9_000 * index, None) for index in range(12)]
-    found = trade_offs(many, [f"model-{index}" for index in range(12)])
-    (chart,) = trade_off_charts(found)
-    named = [point for point in chart.points if point.label]
-    starts = [
-        point.label_x - (LETTER * len(point.label) if point.label_x < point.x else 0) for point in named
-    ]
-    boxes = [
-        (start, start + LETTER * len(point.label), point.label_y - 4)
-        for start, point in zip(starts, named, strict=True)
-    ]
-    assert 3 <= len(boxes) < 12
-    points = [(point.x - RADIUS, point.x + RADIUS, point.y) for point in chart.points]
-    for index, (left, right, y) in enumerate(boxes):
-        assert left >= 0 and right <= WIDTH and 0 < y < HEIGHT
-        for other_left, other_right, other_y in boxes[:index] + points:
-            assert abs(y - other_y) > 10 or right <= other_left + 0.1 or other_right <= left + 0.1
-
-
-def test_without_two_values_there_is_no_drawing(reports: list[Report]) -> None:
-    infinite = [
-        replace(report, metrics=(replace(report.metrics[1], quantized_value=math.inf),)) for report in reports
-    ]
-    assert trade_off_charts(trade_offs(infinite, NAMES)) == ()
-
-
 def test_two_models_have_their_layers_side_by_side() -> None:
     network = Network(8).page_input()
     report, analysis = network.report, network.analysis
@@ -182,10 +139,6 @@ def test_two_models_have_their_layers_side_by_side() -> None:
     )
     assert (rows["/added"].before, rows[gone].after) == ("not in this model",) * 2
     assert rows[third].cells[2] == Cell("-2.0 dB", -2.0)
-    chart = layer_chart(layers)
-    assert chart is not None and report.layers[7].name in chart.summary
-    assert all(point.y >= other.y for point, other in zip(chart.points, chart.others, strict=True))
-    assert layer_chart(layer_differences(report, after)) is None
 
 
 def test_the_page_escapes_every_text() -> None:
