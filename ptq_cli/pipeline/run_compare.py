@@ -59,7 +59,7 @@ def run_compare_models(
     found = trade_offs([run.report for run in runs], names_of([run.path for run in runs]), metric)
     changes = _changes(*runs) if len(runs) == 2 else None
     if page is not None:
-        from ptq_cli.report.html.page_view import render_comparison
+        from ptq_cli.report.html.comparison_page import render_comparison
 
         layers: tuple[LayerDifference, ...] = ()
         if changes is not None:

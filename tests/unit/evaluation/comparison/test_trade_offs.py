@@ -9,8 +9,8 @@ from ptq_cli.evaluation.document.gate_result import Latency
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import compare_reports
 from ptq_cli.evaluation.trade_offs import TradeOffs, layer_differences, trade_offs
-from ptq_cli.report.html.layer_table import Cell, layer_changes
-from ptq_cli.report.html.page_view import render_comparison
+from ptq_cli.report.html.comparison_page import layer_changes, render_comparison
+from ptq_cli.report.html.layer_table import Cell
 from ptq_cli.report.text.tables import trade_off_table
 from tests.pages import Network
 

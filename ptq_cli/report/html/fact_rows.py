@@ -1,73 +1,18 @@
-"""The measure of a layer's sensitivity: the drop of a metric, or the SQNR of the model's output."""
+"""The large figures at the top of the page, and its rows of plain facts: times and origin."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, cast
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import SWITCHED_OFF, Times
-from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.text.summary import Row, format_drop, format_value, share_of_float
 from ptq_cli.report.text.tables import format_latency, format_share, served_as, speed_lines
 
 
-@dataclass(frozen=True)
-class Ranking:
-    """What layers are ranked by.
-
-    Attributes:
-        by: ``"metric"`` for a drop, where larger is worse, or ``"sqnr"``, where smaller is worse.
-    """
-
-    by: Literal["metric", "sqnr"] = "sqnr"
-    metric: str = ""
-    unit: Unit = "number"
-
-    @classmethod
-    def of(cls, analysis: Analysis | None) -> "Ranking":
-        """Return what an analysis ranks by: the SQNR if its metric has no drop.
-
-        Example:
-            >>> Ranking.of(None).label
-            'SQNR of the output with only this layer quantized (dB)'
-        """
-        if analysis is None or analysis.metric is None or analysis.order == "sqnr":
-            return cls()
-        if analysis.metric.float_value is None:
-            return cls()
-        return cls("metric", analysis.metric.name, cast(Unit, analysis.metric.unit))
-
-    @property
-    def label(self) -> str:
-        """What the values are."""
-        if self.by == "sqnr":
-            return "SQNR of the output with only this layer quantized (dB)"
-        points = " in points" if self.unit == "share" else ""
-        return f"Drop of {self.metric}{points} with only this layer quantized"
-
-    def value(self, layer: LayerAnalysis | None) -> float | None:
-        """Return a layer's value; None if there is none."""
-        if layer is None or layer.sensitivity is None:
-            return None
-        found = layer.sensitivity
-        return found.sqnr_only_quantized_db if self.by == "sqnr" else found.drop_only_quantized
-
-    def text(self, value: float) -> str:
-        """Write a value with its unit."""
-        return f"{value:.1f} dB" if self.by == "sqnr" else format_drop(value, self.unit)
-
-
-# The large figures at the top of the page, and its rows of plain facts.
-
-
 def headline(report: Report, evidence: Evidence) -> Iterator[Row]:
-    """Yield the figures at the top: a metric with a drop, a comparison, size, and the work in integers.
-
-    Each is a label, a value and the line below it.
-    """
+    """Label, value and line below of the figures at the top: a drop, a comparison, size, and work."""
     paired = next((metric for metric in report.metrics if metric.drop is not None), None)
     if paired is not None and paired.drop is not None and paired.float_value is not None:
         before, drop = format_value(paired.float_value, paired.unit), format_drop(paired.drop, paired.unit)
@@ -94,7 +39,7 @@ def headline(report: Report, evidence: Evidence) -> Iterator[Row]:
 
 
 def time_rows(report: Report, analysis: Analysis | None) -> tuple[Row, ...]:
-    """Return the facts that differ between two runs on the same input: dates and measured times."""
+    """Dates and measured times, which differ between two runs on the same input."""
     rows = [("report made", report.times.created)]
     if analysis is not None:
         rows.append(("analysis made", analysis.created))
@@ -124,7 +69,7 @@ def _latency_rows(times: Times) -> Iterator[Row]:
 
 
 def origin_rows(report: Report) -> tuple[Row, ...]:
-    """Return models, settings, data and versions, with full hashes."""
+    """Models, settings, data and versions, with full hashes."""
     model, calibration, evaluation = report.model, report.calibration, report.evaluation
     rows = [
         ("model", model.source),
