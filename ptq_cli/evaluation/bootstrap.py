@@ -12,13 +12,11 @@ from ptq_cli.evaluation.unseen_flips import Reach, Unseen, with_unseen
 Float64Array = npt.NDArray[np.float64]
 OfSums = Callable[[Float64Array], Float64Array]
 """From sums over samples, [..., k], to the metric's values, [...]."""
-ManyOfSums = Callable[[Float64Array], tuple[Float64Array, ...]]
-"""Likewise, to several values."""
+ManyOfSums = Callable[[Float64Array], tuple[Float64Array, ...]]  # likewise, to several values
 
 RESAMPLES = 2000
 SEED = 0
-BLOCK = 2**20
-"""Number of drawn indices in memory at a time: 8 MiB."""
+BLOCK = 2**20  # number of drawn indices in memory at a time: 8 MiB
 
 
 def bootstrap_intervals(
@@ -30,7 +28,7 @@ def bootstrap_intervals(
     method: Method = "bootstrap",
     reach: Reach | None = None,
 ) -> tuple[Interval | None, ...]:
-    """Return the 95 % interval of each value of ``sum of rows``: bias-corrected and accelerated bootstrap.
+    """95 % interval of each value of ``sum of rows``: bias-corrected and accelerated bootstrap.
 
     A row holds what one sample adds to the sums. If it holds what the sample adds for each of two models,
     both are compared on the same drawn samples: the bootstrap is paired.
@@ -43,20 +41,13 @@ def bootstrap_intervals(
         method: what the intervals say they are.
         reach: how far flips that the samples do not show may move each value; None to leave them out.
 
-    Shapes:
-        rows [N, k]; of_sums takes [..., k] and gives several [...].
-
-    Units:
-        those of each value. Time grows with N times ``resamples``, memory is ``rows`` and 16 MiB or, if that
-        is more, 16 bytes for each sample.
-
-    Edge case:
-        None for fewer than two samples, or if the value itself is not finite. With few samples, about 20,
-        the interval is too narrow, because they do not represent the population.
-
-    Source:
-        Efron 1987, "Better bootstrap confidence intervals"; Efron and Tibshirani 1993, "An introduction to
-        the bootstrap", section 14.3.
+    Shapes: rows [N, k]; of_sums takes [..., k] and gives several [...].
+    Units: those of each value. Time grows with N times ``resamples``, memory is ``rows`` and 16 MiB or, if
+    that is more, 16 bytes for each sample.
+    Edge case: None for fewer than two samples, or if the value itself is not finite. With few samples, about
+    20, the interval is too narrow, because they do not represent the population.
+    Source: Efron 1987, "Better bootstrap confidence intervals"; Efron and Tibshirani 1993, "An introduction
+    to the bootstrap", section 14.3.
 
     Example:
         >>> rows = np.arange(100.0)[:, None]
@@ -95,7 +86,7 @@ def interval_of(
     method: Method = "bootstrap",
     unseen: Unseen | None = None,
 ) -> Interval | None:
-    """Return the 95 % interval from values of drawn samples, bias-corrected and accelerated.
+    """95 % interval from values of drawn samples, bias-corrected and accelerated.
 
     Args:
         value: of all samples.
@@ -104,18 +95,11 @@ def interval_of(
         method: what the interval says it is.
         unseen: how far flips that the samples do not show may move the value.
 
-    Shapes:
-        left_out [groups]; drawn [resamples].
-
-    Units:
-        those of the value.
-
-    Edge case:
-        None if the value, or one of those drawn, is NaN. Equal outputs have an SQNR of inf, and so has
-        each resample.
-
-    Source:
-        Efron 1987, "Better bootstrap confidence intervals".
+    Shapes: left_out [groups]; drawn [resamples].
+    Units: those of the value.
+    Edge case: None if the value, or one of those drawn, is NaN. Equal outputs have an SQNR of inf, and so has
+    each resample.
+    Source: Efron 1987, "Better bootstrap confidence intervals".
 
     Example:
         >>> interval_of(0.0, np.zeros(4), np.linspace(-1, 1, 201)).method
@@ -156,7 +140,7 @@ def _acceleration(left_out: Float64Array) -> float:
 
 
 def _adjusted_ranks(drawn: Float64Array, value: float, acceleration: float) -> tuple[int, int]:
-    """Return the places of both ends among the sorted values."""
+    """Places of both ends among the sorted values."""
     normal, count = NormalDist(), len(drawn)
     share = (np.sum(drawn < value) + np.sum(drawn == value) / 2) / count
     bias = normal.inv_cdf(float(np.clip(share, 0.5 / count, 1 - 0.5 / count)))
@@ -176,18 +160,11 @@ def _adjusted_ranks(drawn: Float64Array, value: float, acceleration: float) -> t
 def count_flips(float_scores: Float64Array, quantized_scores: Float64Array) -> Flips:
     """Return how many samples only one of the models has right.
 
-    Shapes:
-        both [N] of 0 (wrong) and 1 (right), in the same order; N is at least 1.
-
-    Units:
-        samples.
-
-    Edge case:
-        Models that are right on the same samples have no flips.
-
-    Source:
-        McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
-        percentages".
+    Shapes: both [N] of 0 (wrong) and 1 (right), in the same order; N is at least 1.
+    Units: samples.
+    Edge case: Models that are right on the same samples have no flips.
+    Source: McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
+    percentages".
 
     Example:
         >>> count_flips(np.array([1.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0])).lost
@@ -204,11 +181,9 @@ def count_flips(float_scores: Float64Array, quantized_scores: Float64Array) -> F
 OfWeights = Callable[[Float64Array], Float64Array]
 """From how often each unit counts, [units], to one value or several, [values]."""
 
-MOST_WORK = 2_000_000_000
-"""Elements that all evaluations together may read: about ten seconds."""
+MOST_WORK = 2_000_000_000  # elements that all evaluations together may read: about ten seconds
 
-FEWEST_RESAMPLES = 400
-"""Fewer resamples leave too few values beyond an end to locate it."""
+FEWEST_RESAMPLES = 400  # fewer resamples leave too few values beyond an end to locate it
 
 GROUPS = 200
 """Groups of units that are left out in turn, for the acceleration; single units would need N evaluations."""
@@ -228,7 +203,7 @@ def reweighed_intervals(
     seed: int = SEED,
     reach: Reach | None = None,
 ) -> tuple[Interval | None, ...]:
-    """Return the 95 % interval of each value: bias-corrected and accelerated bootstrap.
+    """95 % interval of each value: bias-corrected and accelerated bootstrap.
 
     Args:
         units: how many samples there are, or pairs of them.
@@ -237,18 +212,11 @@ def reweighed_intervals(
         seed: seed of the draws; the same seed gives the same interval.
         reach: how far flips that the samples do not show may move each value; None to leave them out.
 
-    Shapes:
-        of_weights takes [units] and gives [values].
-
-    Units:
-        those of the values.
-
-    Edge case:
-        None for fewer than two units, and where a value is not finite.
-
-    Source:
-        Efron 1987, as ``bootstrap_intervals``; the acceleration from groups as in Efron and Tibshirani 1993,
-        section 11.5.
+    Shapes: of_weights takes [units] and gives [values].
+    Units: those of the values.
+    Edge case: None for fewer than two units, and where a value is not finite.
+    Source: Efron 1987, as ``bootstrap_intervals``; the acceleration from groups as in Efron and Tibshirani
+    1993, section 11.5.
 
     Example:
         >>> values = np.arange(100.0)
@@ -274,28 +242,21 @@ def reweighed_intervals(
 # The interval of a mean of few values: Student's.
 
 
-HALVINGS = 60
-"""Of an angle below pi / 2, until neighboring floats are left."""
+HALVINGS = 60  # of an angle below pi / 2, until neighboring floats are left
 
 
 def mean_interval(values: Float64Array) -> Interval | None:
-    """Return the 95 % interval of the mean that the values were drawn around.
+    """95 % interval of the mean that the values were drawn around.
 
     Args:
         values: independent and about normal. For few values the bootstrap's interval is too narrow:
             with five it includes the mean in 83 of 100 cases instead of 95, and one outlier moves it away.
 
-    Shapes:
-        values [N].
-
-    Units:
-        those of the values.
-
-    Edge case:
-        None for fewer than two values, or if one is not finite. Equal values have an interval of width 0.
-
-    Source:
-        Student 1908, "The probable error of a mean".
+    Shapes: values [N].
+    Units: those of the values.
+    Edge case: None for fewer than two values, or if one is not finite. Equal values have an interval of width
+    0.
+    Source: Student 1908, "The probable error of a mean".
 
     Example:
         >>> interval = mean_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
@@ -310,19 +271,14 @@ def mean_interval(values: Float64Array) -> Interval | None:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return the magnitude that Student's t does not exceed in 95 % of cases.
+    """Magnitude that Student's t does not exceed in 95 % of cases.
 
     Args:
         freedom: degrees of freedom, at least 1.
 
-    Units:
-        standard errors.
-
-    Edge case:
-        1.96, the normal distribution's, for infinitely many.
-
-    Source:
-        Abramowitz and Stegun 1964, "Handbook of mathematical functions", 26.7.3 and 26.7.4.
+    Units: standard errors.
+    Edge case: 1.96, the normal distribution's, for infinitely many.
+    Source: Abramowitz and Stegun 1964, "Handbook of mathematical functions", 26.7.3 and 26.7.4.
 
     Example:
         >>> [round(student_quantile(freedom), 3) for freedom in (1, 2, 4, 19)]

@@ -39,8 +39,7 @@ class ChangeCollector:
     def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
         """Compare a batch's first outputs.
 
-        Shapes:
-            float_output, quantized_output: [N, classes]; of other outputs nothing is noted, ever.
+        Shapes: float_output, quantized_output: [N, classes]; of other outputs nothing is noted, ever.
         """
         self._applies &= float_output.ndim == 2 and float_output.shape[0] == place.batch.size
         self._applies &= float_output.shape[-1:] > (1,) and float_output.shape == quantized_output.shape

@@ -33,8 +33,7 @@ from ptq_cli.evaluation.drift import (
 )
 from ptq_cli.evaluation.interval import TOLERANCE
 
-MOST_DRAWN = 24
-"""Tensors that the page draws: those that moved, or else the four that moved most."""
+MOST_DRAWN = 24  # tensors that the page draws: those that moved, or else the four that moved most
 DRAWN_ANYWAY = 4
 
 
@@ -79,8 +78,7 @@ class Observed:
 class Limits:
     """What must hold; None where nothing was asked.
 
-    Units:
-        max_clipped: share of a tensor's values, 0 to 1; min_expected_sqnr: decibels.
+    Units: max_clipped: share of a tensor's values, 0 to 1; min_expected_sqnr: decibels.
     """
 
     max_clipped: float | None = None
@@ -100,8 +98,7 @@ class Picture:
         low, high: the quantizer's range.
         calibrated, new: shares of all values, by cell.
 
-    Shapes:
-        edges: (N + 1,). calibrated, new: (N,).
+    Shapes: edges: (N + 1,). calibrated, new: (N,).
     """
 
     name: str
@@ -113,7 +110,7 @@ class Picture:
 
 
 def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, ...]]:
-    """Return the document, and the histograms that its page draws."""
+    """Document, and the histograms that its page draws."""
     seen, calibrated = observed.seen, _calibrated_rows(observed)
     chance = _chance(observed, calibrated)
     rows = _Rows(observed, calibrated, chance)
@@ -140,7 +137,7 @@ def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, .
 
 
 def _calibrated_rows(observed: Observed) -> dict[str, Values | None]:
-    """Return the calibration's row of each tensor that has new values; None where only ranges were kept."""
+    """Calibration's row of each tensor that has new values; None where only ranges were kept."""
     seen = observed.seen
     return {
         name: row_of(seen.grids[name], statistics) if statistics.histogram is not None else None
@@ -191,7 +188,7 @@ class _Rows:
         self._before = 0.0
 
     def tensor(self, name: str) -> TensorDrift:
-        """Return the row of a tensor."""
+        """Row of a tensor."""
         seen = self._observed.seen
         grid, sums = seen.grids[name], self._resampled.sums(seen.blocks.rows(name))
         parameters, statistics = self._observed.watched[name]
@@ -239,7 +236,7 @@ class _Rows:
         )
 
     def expected(self) -> ExpectedSqnr | None:
-        """Return the SQNR that the noise of all tensors leads to expect, once all rows were made."""
+        """SQNR that the noise of all tensors leads to expect, once all rows were made."""
         if self._noise is None:
             return None
         with np.errstate(divide="ignore"):

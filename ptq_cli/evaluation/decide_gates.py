@@ -34,11 +34,10 @@ Measurements = Mapping[str, Measurement]
 
 
 def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -> Report:
-    """Return the report with the gates of these limits: of metrics, size, latency and saturation.
+    """Report with the gates of these limits: of metrics, size, latency and saturation.
 
-    Edge case:
-        A value that equals its limit passes; NaN never does. Without an interval, as of one sample, a
-        value is in doubt.
+    Edge case: A value that equals its limit passes; NaN never does. Without an interval, as of one sample, a
+    value is in doubt.
     """
     # With the report's own metrics, so that a limit that can never fail is found before it passes.
     check_limits(gate, {metric.name: _bounds(metric) for metric in report.metrics})
@@ -225,7 +224,7 @@ def _regression(measurement: Measurement, before: Measurement, limit: Limit, sam
 
 
 def read_baseline(gate: GateSettings) -> Report | None:
-    """Return the baseline that a gate names, or None if it names none."""
+    """Baseline that a gate names, or None if it names none."""
     if gate.baseline is None:
         return None
     try:

@@ -52,7 +52,7 @@ class Judged:
 def judged_metrics(
     specs: Iterable[MetricSpec], outputs: Sequence[str], classes: Mapping[str, int] | None = None
 ) -> tuple[Judged, ...]:
-    """Return the metrics with what makes them, once it is known that they can be made.
+    """Metrics with what makes them, once it is known that they can be made.
 
     ``classes`` are sizes of the outputs' second axes, if they are known.
     """
@@ -122,8 +122,7 @@ def compared_measurement(
     return with_interval(plain, drawn_by(recordings, metric.resampling(), samples), samples)
 
 
-SEPARATOR = "/"
-"""Between the parts of a key of the state; metrics' own keys hold none."""
+SEPARATOR = "/"  # between the parts of a key of the state; metrics' own keys hold none
 
 
 @dataclass(frozen=True)
@@ -189,7 +188,7 @@ class Evaluator:
         self._nonfinite = NonfiniteSamples()
 
     def _made(self, judged: Judged) -> dict[str, LabelMetric]:
-        """Return a metric for each model; one that compares has none for the float model."""
+        """A metric for each model; one that compares has none for the float model."""
         metrics = {model: judged.make() for model in self._models}
         return {
             model: metric
@@ -223,7 +222,7 @@ class Evaluator:
         return bool(self._nonfinite)
 
     def refusal(self, seen: int) -> MetricError:
-        """Return the error that names the first sample with NaN or Inf, of so many that were seen."""
+        """Error that names the first sample with NaN or Inf, of so many that were seen."""
         return self._nonfinite.refusal(seen)
 
     def update(self, batch: Batch, outputs: ModelOutputs) -> None:

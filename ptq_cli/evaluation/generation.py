@@ -22,8 +22,7 @@ from ptq_cli.evaluation.streams import FreeStates, require_steps
 from ptq_cli.evaluation.unseen_flips import Unseen, unseen_share
 
 TYPES = "token_type_ids"
-SCORES = 3
-"""Axes of the scores of tokens: batch, tokens, vocabulary."""
+SCORES = 3  # axes of the scores of tokens: batch, tokens, vocabulary
 MOST_LISTED, MOST_EXAMPLES = 1000, 3
 
 Tokens = tuple[int, ...]
@@ -62,7 +61,7 @@ class Continuation:
             )
 
     def chosen(self, outputs: Sequence[Array], place: int) -> int:
-        """Return the token with the highest score at a place, of equal ones the first."""
+        """Token with the highest score at a place, of equal ones the first."""
         scores = outputs[self.outputs.index(self.logits)]
         if scores.ndim != SCORES or scores.shape[0] != 1 or scores.dtype.kind != "f":
             raise _not_scores(self.logits, f"is {format_shape(scores.shape)} of {scores.dtype}")
@@ -141,7 +140,7 @@ def _not_scores(name: str, found: str) -> MetricError:
 
 
 def _beside(ids: str, name: str) -> str:
-    """Return the name of the mask, the positions or the types of an input of tokens: of a decoder its own."""
+    """Name of the mask, the positions or the types of an input of tokens: of a decoder its own."""
     return ids.removesuffix("input_ids") + name if ids.endswith("input_ids") else name
 
 
@@ -160,7 +159,7 @@ class Continued:
 def continued_prompts(
     how: Continuation, runs: Runs, dataset: Dataset, progress: ProgressCallback
 ) -> list[Continued]:
-    """Return each prompt of the data as the float and all quantized models continue it."""
+    """Each prompt of the data as the float and all quantized models continue it."""
     found: list[Continued] = []
     with closing(dataset.batches(1)) as batches:
         for item in (_by_steps if how.carries else _by_sequences)(how, runs, batches):
@@ -190,7 +189,7 @@ def _by_steps(how: Continuation, runs: Runs, batches: Iterator[Batch]) -> Iterat
 
 
 def _behind(how: Continuation, run: Run, inputs: Mapping[str, Array], outputs: Sequence[Array]) -> Tokens:
-    """Return the tokens that a model adds behind a step, of which the inputs and the outputs are given."""
+    """Tokens that a model adds behind a step, of which the inputs and the outputs are given."""
     tokens = [how.chosen(outputs, -1)]
     while len(tokens) < how.tokens:
         states = {item.state.name: outputs[how.outputs.index(item.output)] for item in how.carries}
@@ -213,7 +212,7 @@ def _by_sequences(how: Continuation, runs: Runs, batches: Iterator[Batch]) -> It
 
 
 def _prompt_of(how: Continuation, batch: Batch) -> Tokens:
-    """Return the tokens of a sample that its mask keeps."""
+    """Tokens of a sample that its mask keeps."""
     tokens, mask = batch.inputs[how.ids][0], batch.inputs.get(_beside(how.ids, MASK))
     if mask is not None and mask.ndim == 2:
         tokens = tokens[mask[0, mask.shape[1] - len(tokens) :] != 0]
@@ -225,7 +224,7 @@ def _prompt_of(how: Continuation, batch: Batch) -> Tokens:
 
 
 def _grown(how: Continuation, run: Run, inputs: Mapping[str, Array], prompt: Tokens) -> Tokens:
-    """Return the tokens that a model adds to a sequence, which each run reads from its beginning."""
+    """Tokens that a model adds to a sequence, which each run reads from its beginning."""
     tokens = list(prompt)
     while len(tokens) < len(prompt) + how.tokens:
         outputs = run({**inputs, **_arrays(how, inputs, tokens)})
@@ -262,7 +261,7 @@ def _arrays(how: Continuation, inputs: Mapping[str, Array], tokens: Sequence[int
 
 
 def first_difference(one: Tokens, other: Tokens) -> int | None:
-    """Return the place of the first token that differs, or None.
+    """Place of the first token that differs, or None.
 
     Example:
         >>> first_difference((3, 1, 4), (3, 2, 4)), first_difference((3, 1), (3, 1))
@@ -276,12 +275,11 @@ def first_difference(one: Tokens, other: Tokens) -> int | None:
 def compared_tokens(
     found: Sequence[Continued], model: int, text_of: Callable[[Tokens], str] | None
 ) -> tuple[Measurement, Generation]:
-    """Return the share of equal tokens of one quantized model, and where prompts begin to differ.
+    """Share of equal tokens of one quantized model, and where prompts begin to differ.
 
     The interval draws prompts, since the tokens behind a difference depend on it.
 
-    Source:
-        as ``bootstrap_intervals``.
+    Source: as ``bootstrap_intervals``.
     """
     if not found:
         raise EmptyDataError("there is no prompt to continue", hint="pass data with samples")

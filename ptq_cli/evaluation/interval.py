@@ -41,15 +41,10 @@ def samples_for_width(samples: int, value: float, interval: Interval, limit: flo
 
     The side of the interval that faces the limit shrinks with the square root of the number of samples.
 
-    Units:
-        the total number of samples, not additional ones.
-
-    Edge case:
-        None if the value is the limit, within 1e-9, because no number is enough, and if an end is not finite.
-        1 if the interval has no width.
-
-    Source:
-        Cochran 1977, "Sampling techniques", chapter 4.
+    Units: the total number of samples, not additional ones.
+    Edge case: None if the value is the limit, within 1e-9, because no number is enough, and if an end is not
+    finite. 1 if the interval has no width.
+    Source: Cochran 1977, "Sampling techniques", chapter 4.
 
     Example:
         >>> samples_for_width(100, 0.5, Interval(0.4, 0.6, "bootstrap"), limit=0.55)
@@ -61,7 +56,7 @@ def samples_for_width(samples: int, value: float, interval: Interval, limit: flo
 
 
 def rounded_up(samples: float) -> int | None:
-    """Return a number of samples as an integer, at least 1; None if it is not finite.
+    """A number of samples as an integer, at least 1; None if it is not finite.
 
     Example:
         >>> rounded_up(379.2), rounded_up(0.0), rounded_up(math.inf)
@@ -90,7 +85,7 @@ class Flips:
 
     @classmethod
     def counted(cls, samples: int, lost: int, gained: int) -> "Flips":
-        """Return the counts with their test."""
+        """Counts with their test."""
         return cls(samples, lost, gained, mcnemar_p_value(lost, gained))
 
     @property
@@ -109,16 +104,11 @@ def mcnemar_p_value(lost: int, gained: int) -> float:
         lost: samples that were right and are wrong.
         gained: samples that were wrong and are right.
 
-    Units:
-        a probability, two-sided.
-
-    Edge case:
-        1 without any flip.
-
-    Source:
-        McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
-        percentages"; the exact form as in Fagerland, Lydersen and Laake 2014, "Recommended tests and
-        confidence intervals for paired binomial proportions", section 4.2.
+    Units: a probability, two-sided.
+    Edge case: 1 without any flip.
+    Source: McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
+    percentages"; the exact form as in Fagerland, Lydersen and Laake 2014, "Recommended tests and confidence
+    intervals for paired binomial proportions", section 4.2.
 
     Example:
         >>> mcnemar_p_value(7, 1)
@@ -136,8 +126,7 @@ def mcnemar_p_value(lost: int, gained: int) -> float:
 # The interval of a drop between two shares of the same samples.
 
 
-HALVINGS = 60
-"""Of a range of 2: the ends are then exact to 2^-59."""
+HALVINGS = 60  # of a range of 2: the ends are then exact to 2^-59
 
 
 def score_statistic(flips: Flips, drop: float) -> float:
@@ -146,15 +135,10 @@ def score_statistic(flips: Flips, drop: float) -> float:
     At ``drop = 0`` it is McNemar's ``(lost - gained) / sqrt(lost + gained)``. The standard error is that of
     the likeliest population with the given drop, not that of the samples: that is 0 if nothing flipped.
 
-    Units:
-        standard errors; falls as ``drop`` grows.
-
-    Edge case:
-        0 if the samples have exactly this drop; infinite at a drop that the samples rule out.
-
-    Source:
-        Tango 1998, "Equivalence test and confidence interval for the difference in proportions for the
-        paired-sample design", Statistics in Medicine 17, section 3.
+    Units: standard errors; falls as ``drop`` grows.
+    Edge case: 0 if the samples have exactly this drop; infinite at a drop that the samples rule out.
+    Source: Tango 1998, "Equivalence test and confidence interval for the difference in proportions for the
+    paired-sample design", Statistics in Medicine 17, section 3.
 
     Example:
         >>> score_statistic(Flips.counted(100, lost=6, gained=3), drop=0.0)
@@ -166,19 +150,14 @@ def score_statistic(flips: Flips, drop: float) -> float:
 
 
 def drop_interval(flips: Flips) -> Interval:
-    """Return the drops that the score test does not reject: the 95 % interval of the drop.
+    """Drops that the score test does not reject: the 95 % interval of the drop.
 
     This is not the interval of the exact test, which takes the number of flips as given: that has no width
     if nothing flipped, and never includes a drop above the share that did.
 
-    Units:
-        shares, -1 to 1.
-
-    Edge case:
-        Without a flip it is about ± 3.84 / samples.
-
-    Source:
-        Tango 1998, as ``score_statistic``.
+    Units: shares, -1 to 1.
+    Edge case: Without a flip it is about ± 3.84 / samples.
+    Source: Tango 1998, as ``score_statistic``.
 
     Example:
         >>> interval = drop_interval(Flips.counted(21, lost=1, gained=7))
@@ -189,20 +168,15 @@ def drop_interval(flips: Flips) -> Interval:
 
 
 def largest_drop(flips: Flips, quantile: float) -> float:
-    """Return the largest drop that the one-sided score test does not reject.
+    """Largest drop that the one-sided score test does not reject.
 
     Args:
         flips: what was seen.
         quantile: of the standard normal distribution, such as 1.645 for a level of 5 %.
 
-    Units:
-        a share, -1 to 1.
-
-    Edge case:
-        Without a flip it is ``quantile² / (samples + quantile²)``.
-
-    Source:
-        Tango 1998, as ``score_statistic``.
+    Units: a share, -1 to 1.
+    Edge case: Without a flip it is ``quantile² / (samples + quantile²)``.
+    Source: Tango 1998, as ``score_statistic``.
 
     Example:
         >>> round(largest_drop(Flips.counted(512, lost=0, gained=0), 1.96), 4)
@@ -217,14 +191,9 @@ def samples_to_resolve(flips: Flips, limit: float) -> int | None:
     That is exact for the score interval if the shares of flips stay as they are, because the statistic then
     grows with the square root of the number of samples.
 
-    Units:
-        the total number of samples, not additional ones.
-
-    Edge case:
-        None if the drop is the limit, within 1e-9, because no number is enough.
-
-    Source:
-        Tango 1998, as ``score_statistic``.
+    Units: the total number of samples, not additional ones.
+    Edge case: None if the drop is the limit, within 1e-9, because no number is enough.
+    Source: Tango 1998, as ``score_statistic``.
 
     Example:
         >>> samples_to_resolve(Flips.counted(100, lost=0, gained=0), limit=0.01)
@@ -237,7 +206,7 @@ def samples_to_resolve(flips: Flips, limit: float) -> int | None:
 
 
 def _statistic(samples: int, lost: int, gained: int, drop: float) -> float:
-    """Return the statistic for a drop that is not negative."""
+    """Statistic for a drop that is not negative."""
     distance = lost - gained - samples * drop
     if distance == 0:
         return 0.0
@@ -246,7 +215,7 @@ def _statistic(samples: int, lost: int, gained: int, drop: float) -> float:
 
 
 def _likeliest_gained(samples: int, lost: int, gained: int, drop: float) -> float:
-    """Return the likeliest share of gained samples if the share of lost ones is ``drop`` above it."""
+    """Likeliest share of gained samples if the share of lost ones is ``drop`` above it."""
     half = (2 * samples - lost + gained) * drop - lost - gained
     constant = gained * drop * (1 - drop)
     root = math.sqrt(half * half + 8 * samples * constant)
@@ -257,7 +226,7 @@ def _likeliest_gained(samples: int, lost: int, gained: int, drop: float) -> floa
 
 
 def _end(flips: Flips, wanted: float, outer: float) -> float:
-    """Return the drop between the observed one and ``outer`` whose statistic is ``wanted``."""
+    """Drop between the observed one and ``outer`` whose statistic is ``wanted``."""
     inner = flips.drop
     for _ in range(HALVINGS):
         middle = (inner + outer) / 2
@@ -272,20 +241,15 @@ def _end(flips: Flips, wanted: float, outer: float) -> float:
 
 
 def share_interval(share: float, samples: int) -> Interval:
-    """Return the 95 % interval of a share, by Wilson's score.
+    """95 % interval of a share, by Wilson's score.
 
     Args:
         share: the share of the samples, such as those whose class is right.
         samples: how many samples there are, at least 1.
 
-    Units:
-        a share, 0 to 1.
-
-    Edge case:
-        A share of 0 or 1 also has an interval with a width.
-
-    Source:
-        Wilson 1927, "Probable inference, the law of succession, and statistical inference".
+    Units: a share, 0 to 1.
+    Edge case: A share of 0 or 1 also has an interval with a width.
+    Source: Wilson 1927, "Probable inference, the law of succession, and statistical inference".
 
     Example:
         >>> interval = share_interval(0.8, 100)
@@ -297,21 +261,16 @@ def share_interval(share: float, samples: int) -> Interval:
 
 
 def smallest_share(share: float, samples: int, quantile: float) -> float:
-    """Return the smallest share that Wilson's one-sided score test does not reject.
+    """Smallest share that Wilson's one-sided score test does not reject.
 
     Args:
         share: the share of the samples, such as those that agree.
         samples: how many samples there are, at least 1.
         quantile: of the standard normal distribution, such as 1.645 for a level of 5 %.
 
-    Units:
-        a share, 0 to 1.
-
-    Edge case:
-        Of a share of 1 it is ``samples / (samples + quantile²)``.
-
-    Source:
-        Wilson 1927, as ``share_interval``.
+    Units: a share, 0 to 1.
+    Edge case: Of a share of 1 it is ``samples / (samples + quantile²)``.
+    Source: Wilson 1927, as ``share_interval``.
 
     Example:
         >>> round(smallest_share(1.0, 512, 1.96), 4)
@@ -322,7 +281,7 @@ def smallest_share(share: float, samples: int, quantile: float) -> float:
 
 
 def _wilson(share: float, samples: int, quantile: float) -> tuple[float, float]:
-    """Return the middle of an interval, and half of its width."""
+    """Middle of an interval, and half of its width."""
     square = quantile**2 / samples
     half = math.sqrt(square * (share * (1 - share) + square / 4)) / (1 + square)
     return (share + square / 2) / (1 + square), half
@@ -331,14 +290,10 @@ def _wilson(share: float, samples: int, quantile: float) -> tuple[float, float]:
 def samples_to_resolve_share(share: float, limit: float) -> int | None:
     """Return how many samples it takes until the interval of a share ends at ``limit``.
 
-    Units:
-        the total number of samples, not additional ones.
-
-    Edge case:
-        None if the share is the limit, within 1e-9, because no number is enough. 1 for a limit of 0 or 1.
-
-    Source:
-        Wilson 1927, as ``share_interval``.
+    Units: the total number of samples, not additional ones.
+    Edge case: None if the share is the limit, within 1e-9, because no number is enough. 1 for a limit of 0 or
+    1.
+    Source: Wilson 1927, as ``share_interval``.
 
     Example:
         >>> samples_to_resolve_share(0.82, limit=0.8)

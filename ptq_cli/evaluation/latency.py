@@ -28,8 +28,7 @@ from ptq_cli.runtime.turns import (
 )
 
 PERCENTILES = (50.0, 90.0, 99.0)
-FAST = 10.0
-"""The percentile of a fast run: other work on the machine only ever adds time."""
+FAST = 10.0  # the percentile of a fast run: other work on the machine only ever adds time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,10 +195,9 @@ def latency_ratio(rounds: Sequence[Turns], model: int) -> LatencyRatio:
         rounds: each of two models or more.
         model: which one stands above.
 
-    Source:
-        Fleming and Wallace 1986, "How not to lie with statistics: the correct way to summarize benchmark
-        results", for the geometric mean; Kalibera and Jones 2013, "Rigorous benchmarking in reasonable time",
-        for the interval of the outermost repetitions.
+    Source: Fleming and Wallace 1986, "How not to lie with statistics: the correct way to summarize benchmark
+    results", for the geometric mean; Kalibera and Jones 2013, "Rigorous benchmarking in reasonable time", for
+    the interval of the outermost repetitions.
 
     Example:
         >>> clock = (((1.0,), (2.0,)), ((0.5,), (1.0,)))
@@ -246,12 +244,10 @@ def _summarize(rounds: Sequence[Turns], model: int, batch: int) -> ModelLatency:
 # Turns of the models whose speeds a report compares, and the ratio of any two of them.
 
 
-SECONDS = 3.0
-"""How long an evaluation measures at most, about, where nothing depends on the result."""
+SECONDS = 3.0  # how long an evaluation measures at most, about, where nothing depends on the result
 ENOUGH_RUNS = 24
 """Of each model in one of several rounds, which small ones have done long before: eight turns."""
-LIMITED_SECONDS = 10.0
-"""How long it measures if there is a limit on the latency."""
+LIMITED_SECONDS = 10.0  # how long it measures if there is a limit on the latency
 
 
 class LatencyTurns:
@@ -304,8 +300,7 @@ def take_latency_turns(
 ) -> LatencyTurns:
     """Let models take turns: for as long as ``ptq bench`` does if a limit depends on it, otherwise briefly.
 
-    Edge case:
-        Where the machine is too busy to tell, they take more rounds, for as long as ``SECONDS`` says.
+    Edge case: Where the machine is too busy to tell, they take more rounds, for as long as ``SECONDS`` says.
     """
     rounds: list[Turns] = []
     for turns in take_rounds(

@@ -55,11 +55,8 @@ def bounds_of(metric: str) -> Bounds | None:
 def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
     """Read ``top1=0.01`` texts, as the flags take them; a percentage stays a text.
 
-    Units:
-        that of the metric; 0.01 of a share is one point. ``1%`` is of the value that the drop is from.
-
-    Edge case:
-        The last ``=`` divides, since an output's name in ``sqnr_db[a=b]=25`` may hold one.
+    Units: that of the metric; 0.01 of a share is one point. ``1%`` is of the value that the drop is from.
+    Edge case: The last ``=`` divides, since an output's name in ``sqnr_db[a=b]=25`` may hold one.
     """
     limits: dict[str, Limit] = {}
     for text in texts:
@@ -112,8 +109,7 @@ def check_limits(gate: GateSettings, bounds: Mapping[str, Bounds | None] = Mappi
 def size_limit(text: str) -> int:
     """Return how many bytes ``--max-size`` says.
 
-    Units:
-        ``MB`` is 1,000,000 bytes, ``MiB`` is 1,048,576; a number alone is bytes.
+    Units: ``MB`` is 1,000,000 bytes, ``MiB`` is 1,048,576; a number alone is bytes.
     """
     size = parse_size(text)
     if not size:
@@ -124,18 +120,17 @@ def size_limit(text: str) -> int:
 
 
 def percentage(limit: Limit) -> float | None:
-    """Return the number before the ``%`` of a limit that was checked, or None for a plain number."""
+    """Number before the ``%`` of a limit that was checked, or None for a plain number."""
     return float(limit.removesuffix("%")) if isinstance(limit, str) else None
 
 
 def absolute_limit(limit: Limit, reference: float) -> float:
-    """Return a limit that was checked as a number in the metric's unit.
+    """A limit that was checked as a number in the metric's unit.
 
     A percentage is of ``reference``: the value that the drop is from; 1 for a minimum of a share and for a
     ratio.
 
-    Edge case:
-        A percentage of a negative value, such as an R² below 0, is of its magnitude.
+    Edge case: A percentage of a negative value, such as an R² below 0, is of its magnitude.
     """
     return abs(reference) * float(limit.removesuffix("%")) / 100 if isinstance(limit, str) else float(limit)
 
@@ -191,8 +186,8 @@ def require_decisive(
 ) -> None:
     """Refuse a limit that every value of a metric keeps, or that none does: percent written as a fraction.
 
-    Edge case:
-        A percentage of a drop is of a value that only the measurement tells; that of a minimum is of 1.
+    Edge case: A percentage of a drop is of a value that only the measurement tells; that of a minimum is of
+    1.
     """
     said = f"{flag} {metric}={_written(limit)}"
     if is_minimum and isinstance(limit, str) and bounds != SHARE:

@@ -70,8 +70,7 @@ def require_same_shapes(
 def first_nonfinite(values: Array, place: Place) -> str:
     """Name the first sample of a batch for which a tensor holds NaN or Inf; empty if all of it is finite.
 
-    Edge case:
-        All samples of the batch are named if the tensor's first axis is not the samples.
+    Edge case: All samples of the batch are named if the tensor's first axis is not the samples.
 
     Example:
         >>> place = Place(Batch({"x": np.ones((2, 1))}, labels=None, names=("a.png", "cat.png")), first=6)
@@ -119,7 +118,7 @@ class NonfiniteSamples:
             self._count(np.flatnonzero(bad).tolist(), place.first)
 
     def refusal(self, seen: int) -> MetricError:
-        """Return the error that names the first sample, and says how many there are."""
+        """Error that names the first sample, and says how many there are."""
         have = "has" if self._bad == 1 else "have"
         return MetricError(
             f"{self._first}; {self._bad:,} of {seen:,} samples {have} NaN or Inf",
@@ -145,7 +144,7 @@ _NOT_TOKENS = ("mask", "position", "type", "segment", "cache", "past")
 
 
 def next_tokens(name: str, output: Array, place: Place) -> Labels:
-    """Return the token that follows each position, [N, T]; -100 where there is none, or the mask is 0.
+    """Token that follows each position, [N, T]; -100 where there is none, or the mask is 0.
 
     Labels [N, T] are taken as they are, otherwise the input tokens are shifted by one.
     """
@@ -167,7 +166,7 @@ def next_tokens(name: str, output: Array, place: Place) -> Labels:
 
 
 def marked_tokens(name: str, output: Array, place: Place) -> Labels:
-    """Return the labels [N, T] of the data: the right token of each position that counts, otherwise -100."""
+    """Labels [N, T] of the data: the right token of each position that counts, otherwise -100."""
     require_token_scores(output, name)
     labels = _given(place, output)
     if labels is None:
@@ -181,7 +180,7 @@ def marked_tokens(name: str, output: Array, place: Place) -> Labels:
 
 
 def chosen_tokens(name: str, of_float: Array, place: Place) -> Labels:
-    """Return the tokens that the float model chooses, [N, T]; -100 where the mask is 0."""
+    """Tokens that the float model chooses, [N, T]; -100 where the mask is 0."""
     require_token_scores(of_float, name)
     chosen = np.argmax(of_float, axis=2).astype(np.int64)
     return np.where(kept_positions(place, of_float), chosen, IGNORED)
@@ -190,8 +189,7 @@ def chosen_tokens(name: str, of_float: Array, place: Place) -> Labels:
 def pooled(name: str, output: Array, place: Place) -> Array:
     """Return embeddings [N, features]: of [N, T, features] the mean over the positions that count.
 
-    Edge case:
-        An output [N, features] is returned as it is. Where no position counts, the embedding is zero.
+    Edge case: An output [N, features] is returned as it is. Where no position counts, the embedding is zero.
     """
     if output.ndim == 2:
         return output
@@ -211,8 +209,7 @@ def pooled(name: str, output: Array, place: Place) -> Array:
 def kept_positions(place: Place, output: Array) -> Mask:
     """Return which positions of an output [N, T, …] count, [N, T] of booleans.
 
-    Edge case:
-        Without an input that is a mask, those whose label is not -100; without such labels all.
+    Edge case: Without an input that is a mask, those whose label is not -100; without such labels all.
     """
     shape = output.shape[:2]
     for key, array in _of_rank_two(place.batch.inputs).items():
@@ -232,7 +229,7 @@ def _given(place: Place, output: Array) -> Labels | None:
 
 
 def _input_tokens(place: Place, output: Array) -> Array | None:
-    """Return the input that holds the tokens."""
+    """Input that holds the tokens."""
     inputs = _of_rank_two(place.batch.inputs)
     found = {key: array for key, array in inputs.items() if array.shape == output.shape[:2]}
     return found.get(token_input(list(found)) or "")
@@ -251,14 +248,14 @@ def token_input(names: Sequence[str]) -> str | None:
 
 
 def _of_rank_two(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the inputs of whole numbers or booleans by name in small letters, those of a decoder first."""
+    """Inputs of whole numbers or booleans by name in small letters, those of a decoder first."""
     names = sorted(inputs, key=lambda name: "decoder" not in name.lower())
     found = {name.lower(): inputs[name] for name in names}
     return {name: array for name, array in found.items() if array.ndim == 2 and array.dtype.kind in "iub"}
 
 
 def _within(labels: Labels, output: Array, place: Place) -> Labels:
-    """Return the labels, after checking that each is ignored or one of the output's tokens."""
+    """Labels, after checking that each is ignored or one of the output's tokens."""
     outside = (labels != IGNORED) & ((labels < 0) | (labels >= output.shape[2]))
     if outside.any():
         index = np.argwhere(outside)[0]
@@ -276,16 +273,13 @@ def _within(labels: Labels, output: Array, place: Place) -> Labels:
 def fitting_targets(
     metric: LabelMetric, name: str, output: Array, place: Place, of_float: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return an output and the labels of its batch as the metric takes them.
+    """An output and the labels of its batch as the metric takes them.
 
     Some metrics take ``of_float``, the same output of the float model, as labels; None if it is ``output``.
 
-    Shapes:
-        both results are [N, ...], see ``Targets``.
-
-    Edge case:
-        Of numbers, axes of size 1 do not count: an output [N, 1] fits labels [N]. A metric of the user's gets
-        what there is, also None for labels.
+    Shapes: both results are [N, ...], see ``Targets``.
+    Edge case: Of numbers, axes of size 1 do not count: an output [N, 1] fits labels [N]. A metric of the
+    user's gets what there is, also None for labels.
     """
     if metric.targets in _OF_TOKENS:
         _require_rows(name, output, place)

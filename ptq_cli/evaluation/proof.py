@@ -222,7 +222,7 @@ def saturation_here(model: ir.Model, target: Target) -> Saturation:
 
 
 def saturates_here(saturation: Saturation, target: Target) -> bool:
-    """Return whether layers can saturate as ptq runs a file on this processor."""
+    """Whether layers can saturate as ptq runs a file on this processor."""
     return bool(saturation.saturating) and _adds_in_16_bits(target)
 
 
@@ -238,12 +238,9 @@ def _adds_in_16_bits(target: Target) -> bool:
 # Compares the outputs of the graph that a runtime runs with those of the graph as written.
 
 
-STEPS = 255
-"""Of an 8-bit grid."""
-DOUBTFUL_DB = 30.0
-"""If the two graphs differ only by rounding, their SQNR is usually above this."""
-CLEAR_DB = 60.0
-"""Above this no integer differs by more than a thousandth of what reaches an output."""
+STEPS = 255  # of an 8-bit grid
+DOUBTFUL_DB = 30.0  # if the two graphs differ only by rounding, their SQNR is usually above this
+CLEAR_DB = 60.0  # above this no integer differs by more than a thousandth of what reaches an output
 
 
 def compare_optimized(
@@ -264,9 +261,8 @@ def compare_optimized(
     ``grids`` has the scale of each output that is quantized. As it is written, the graph runs with ONNX
     Runtime, without optimizations.
 
-    Edge case:
-        NaN in both is not a difference; NaN in one of them, or another shape, is an infinite one. Outputs of
-        other integers than a quantized output's, of booleans, and sequences are ignored.
+    Edge case: NaN in both is not a difference; NaN in one of them, or another shape, is an infinite one.
+    Outputs of other integers than a quantized output's, of booleans, and sequences are ignored.
     """
     stage = "comparing outputs"
     progress(Progress(stage, 0, None))
@@ -289,7 +285,7 @@ def compare_optimized(
 
 
 def _worst(forms: Sequence[OutputDifference]) -> OutputDifference:
-    """Return the difference of the form that is farthest off, by more than another order of sums explains."""
+    """Difference of the form that is farthest off, by more than another order of sums explains."""
     fitted, worst = forms[0], min(forms, key=lambda item: item.sqnr_db)
     is_another = worst.sqnr_db < min(fitted.sqnr_db, DOUBTFUL_DB)
     return replace(worst, open_sizes=True) if is_another else fitted
@@ -323,7 +319,7 @@ class OutputSums:
             self._low, self._high = min(self._low, float(finite.min())), max(self._high, float(finite.max()))
 
     def difference(self, name: str, scale: float | None) -> OutputDifference:
-        """Return the difference; ``scale`` is the output's own, or None if it is not quantized."""
+        """Difference; ``scale`` is the output's own, or None if it is not quantized."""
         width = self._high - self._low
         step = scale if scale is not None else width / STEPS if math.isfinite(width) and width > 0 else 1.0
         return OutputDifference(

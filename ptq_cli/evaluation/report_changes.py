@@ -46,12 +46,9 @@ def baseline_summary(baseline: Report) -> BaselineSummary:
 def regression(before: Measurement, after: Measurement, samples: int) -> Measurement:
     """Return how one metric of the quantized model changed, as if the earlier model were the float one.
 
-    Edge case:
-        There is no interval where the reports do not say which samples are right: of an SQNR, a cosine, or a
-        report of format version 1.
-
-    Source:
-        Tango 1998 for the interval, see ``drop_interval``.
+    Edge case: There is no interval where the reports do not say which samples are right: of an SQNR, a
+    cosine, or a report of format version 1.
+    Source: Tango 1998 for the interval, see ``drop_interval``.
     """
     flips = None
     if before.quantized_hits is not None and after.quantized_hits is not None:
@@ -68,8 +65,7 @@ def regression(before: Measurement, after: Measurement, samples: int) -> Measure
     )
 
 
-WORSE_BY_DB = 0.5
-"""A tenth of a bit: below it, a layer is as it was."""
+WORSE_BY_DB = 0.5  # a tenth of a bit: below it, a layer is as it was
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +146,7 @@ def compare_reports(
 ) -> ReportChanges:
     """Return what changed; metrics in the order of the first report, those that are new at the end.
 
-    Edge case:
-        Reports of different models or data are compared as well: what differs is listed.
+    Edge case: Reports of different models or data are compared as well: what differs is listed.
     """
     same = before.evaluation.data_digest == after.evaluation.data_digest
     return ReportChanges(
@@ -168,7 +163,7 @@ def compare_reports(
 
 
 def _worse_layers(before: Analysis, after: Analysis) -> tuple[LayerLoss, ...]:
-    """Return the layers that lost more than half a decibel; both measured their outputs as the model runs."""
+    """Layers that lost more than half a decibel; both measured their outputs as the model runs."""
     old = {layer.name: layer.sqnr_accumulated_db for layer in before.layers}
     found = []
     for layer in after.layers:

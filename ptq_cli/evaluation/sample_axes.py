@@ -36,7 +36,7 @@ class Runs:
     pytorch: Run | None = None
 
     def of(self, batch: Batch) -> ModelOutputs:
-        """Return each model's outputs of a batch."""
+        """Each model's outputs of a batch."""
         return ModelOutputs(
             self.of_float(batch.inputs),
             [run(batch.inputs) for run in self.quantized],
@@ -57,7 +57,7 @@ class StreamRuns(Runs):
     axes: tuple["Axis", ...] = ()
 
     def of(self, batch: Batch) -> ModelOutputs:
-        """Return each model's outputs of a step."""
+        """Each model's outputs of a step."""
         step, free = require_steps(batch), []
         for run, states in zip(self.quantized, self.own, strict=True):
             outputs = run(states.inputs(step))
@@ -93,8 +93,7 @@ def run_evaluator(
 
 Axis = int | None
 """Where the samples of an output are; None where that is not known, and the output is left as it is."""
-NO_AXIS = -1
-"""All of the output is of the one sample."""
+NO_AXIS = -1  # all of the output is of the one sample
 
 
 def axes_for_one_sample(outputs: Sequence[Array]) -> tuple[Axis, ...]:
@@ -113,10 +112,9 @@ def axes_for_one_sample(outputs: Sequence[Array]) -> tuple[Axis, ...]:
 
 
 def axes_that_grow(one: Sequence[Array], two: Sequence[Array]) -> tuple[Axis, ...]:
-    """Return the axis of each output that grows with the batch.
+    """Axis of each output that grows with the batch.
 
-    Edge case:
-        None where no axis or several do, such as of detections, whose number depends on what is seen.
+    Edge case: None where no axis or several do, such as of detections, whose number depends on what is seen.
 
     Example:
         >>> axes_that_grow([np.ones((2, 1, 10)), np.ones(7)], [np.ones((2, 2, 10)), np.ones(9)])
@@ -154,7 +152,7 @@ def _turned(output: Array, axis: Axis) -> Array:
 
 
 def axis_before(axis: int, samples: Axis) -> int:
-    """Return the axis of an output as the model has it, from its axis after ``samples`` were put on axis 0.
+    """Axis of an output as the model has it, from its axis after ``samples`` were put on axis 0.
 
     Example:
         >>> [axis_before(axis, 1) for axis in (1, 2)], axis_before(1, NO_AXIS), axis_before(1, 0)
@@ -232,7 +230,7 @@ def joined_batches(
     watched: Sequence[State],
     batch_size: int,
 ) -> Evaluator:
-    """Return an evaluator that has seen all batches of a set.
+    """An evaluator that has seen all batches of a set.
 
     Raises:
         MergeError: another batch than the last one was not full, or one is missing.
@@ -276,7 +274,7 @@ class PackedKey:
 
 
 def pack_states(states: Sequence[State]) -> tuple[tuple[PackedKey, ...], dict[str, npt.NDArray[Any]]]:
-    """Return all states as arrays of rank 1, with the keys that they are of.
+    """All states as arrays of rank 1, with the keys that they are of.
 
     Example:
         >>> keys, arrays = pack_states([{"rows": np.ones((2, 1))}, {"rows": np.zeros((1, 1))}])
@@ -298,7 +296,7 @@ def pack_states(states: Sequence[State]) -> tuple[tuple[PackedKey, ...], dict[st
 
 
 def unpack_states(keys: Sequence[PackedKey], arrays: Arrays, count: int) -> list[State]:
-    """Return the states that ``pack_states`` packed.
+    """States that ``pack_states`` packed.
 
     Raises:
         ValueError: the arrays cannot have been written by it.

@@ -17,10 +17,8 @@ from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums, S
 if TYPE_CHECKING:
     from ptq_cli.calibdata.carries import Carry
 
-FORCED = "on the float model's states"
-"""Follows the name of a quantized model that is given them."""
-MOST_POINTS = 100
-"""Of a curve."""
+FORCED = "on the float model's states"  # follows the name of a quantized model that is given them
+MOST_POINTS = 100  # of a curve
 NOT_APART = "it is not summed up sample by sample, so recordings cannot be drawn"
 
 Indices = npt.NDArray[np.int64]
@@ -36,7 +34,7 @@ class FreeStates:
         self._recordings: tuple[int, ...] = ()
 
     def inputs(self, batch: StepBatch) -> dict[str, Array]:
-        """Return the inputs of a step; those of the first one are as they are."""
+        """Inputs of a step; those of the first one are as they are."""
         if batch.step == 0:
             return batch.inputs
         rows = [self._recordings.index(number) for number in batch.recordings]
@@ -88,12 +86,11 @@ class SamplePlaces:
 
 
 def drawn_by(recordings: Indices | None, found: Resampling, samples: int) -> Resampling:
-    """Return a metric whose uncertainty is told by drawing recordings, and not their steps.
+    """A metric whose uncertainty is told by drawing recordings, and not their steps.
 
     Steps of one recording depend on each other, so drawing them would give too narrow intervals.
 
-    Edge case:
-        Without recordings it is as it was.
+    Edge case: Without recordings it is as it was.
     """
     if recordings is None or isinstance(found, str):
         return found
@@ -227,7 +224,7 @@ def _drift(
         return sums[kind].of_sums(own[..., :-1] * (samples / own[..., -1:]))
 
     def worse(kind: str, index: int, found: Float64Array) -> Float64Array:
-        """Return a drop, or a value so that less is better."""
+        """A drop, or a value so that less is better."""
         reference = value("of_float", index, found) if "of_float" in sums else 0.0
         return sign * (reference - value(kind, index, found))
 
@@ -250,7 +247,7 @@ def _drift(
 
 
 def require_steps(batch: Batch) -> StepBatch:
-    """Return a batch as the step that it is."""
+    """A batch as the step that it is."""
     if not isinstance(batch, StepBatch):
         raise TypeError("a stream has batches of steps")
     return batch

@@ -15,8 +15,7 @@ from ptq_cli.evaluation.interval import Interval
 
 T = TypeVar("T")
 
-COMPARISON = "sqnr_db"
-"""What models are compared by where no metric has a value of the float model."""
+COMPARISON = "sqnr_db"  # what models are compared by where no metric has a value of the float model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +115,7 @@ def best(costs: Sequence[float | None], values: Sequence[float]) -> tuple[bool, 
 
 
 def _measured(reports: Sequence[Report], names: Sequence[str], metric: str | None) -> tuple[Measurement, ...]:
-    """Return the metric's measurement in each report."""
+    """Metric's measurement in each report."""
     tables = [{found.name: found for found in report.metrics} for report in reports]
     shared = [name for name in tables[0] if all(name in table for table in tables)]
     if metric is not None:
@@ -203,7 +202,7 @@ class LayerDifference:
 def layer_differences(
     before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
 ) -> tuple[LayerDifference, ...]:
-    """Return each layer of two reports, in the second's order; those that only the first has come last."""
+    """Each layer of two reports, in the second's order; those that only the first has come last."""
     old, new = ({layer.name: layer for layer in report.layers} for report in (before, after))
     first, second = map(_sqnr, analyses) if analyses is not None else ({}, {})
     return tuple(

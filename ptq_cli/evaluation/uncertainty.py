@@ -24,11 +24,9 @@ from ptq_cli.evaluation.model_outputs import Place
 from ptq_cli.evaluation.streams import Indices, drawn_by
 from ptq_cli.evaluation.unseen_flips import Reach, Unseen, moved_by_unseen
 
-RESAMPLES_OF_BLOCKS = 1000
-"""Each takes torchmetrics some tenths of a millisecond."""
+RESAMPLES_OF_BLOCKS = 1000  # each takes torchmetrics some tenths of a millisecond
 
-FEWEST_BLOCKS = 20
-"""Of fewer nothing is known about those that were not drawn."""
+FEWEST_BLOCKS = 20  # of fewer nothing is known about those that were not drawn
 
 TOO_MUCH = "resampling so many scores would take too long"
 NO_CHANGE = "no sample tells how much one whose prediction changes would change the value"
@@ -39,11 +37,10 @@ Intervals = Sequence[Interval | None]
 
 
 def with_interval(measurement: Measurement, found: Resampling, samples: int) -> Measurement:
-    """Return the measurement of a comparison with the interval of its value.
+    """Measurement of a comparison with the interval of its value.
 
-    Edge case:
-        As it was where the metric has nothing for each sample: a maximum, or an output whose first axis is
-        not that of the samples.
+    Edge case: As it was where the metric has nothing for each sample: a maximum, or an output whose first
+    axis is not that of the samples.
     """
     if not isinstance(found, SampleSums) or (len(found.rows) != samples and not found.blocks):
         return measurement
@@ -67,10 +64,9 @@ def with_interval(measurement: Measurement, found: Resampling, samples: int) -> 
 def with_paired_intervals(
     measurement: Measurement, of_float: Resampling, of_quantized: Resampling
 ) -> Measurement:
-    """Return the measurement with the intervals of its value, its drop, and its ratio if it is an error.
+    """Measurement with the intervals of its value, its drop, and its ratio if it is an error.
 
-    Edge case:
-        Where there is none, it says why.
+    Edge case: Where there is none, it says why.
     """
     sign = 1 if measurement.higher_is_better else -1
     if isinstance(of_float, SampleSums) and isinstance(of_quantized, SampleSums):
@@ -176,8 +172,7 @@ def _is_hits(unit: Unit, found: SampleSums) -> bool:
 # The label-free metrics of every output of a quantized model; which apply is settled on the first batch.
 
 
-LEFT_OUT = "left out"
-"""Stands in the state where an output's metrics would: why it has none."""
+LEFT_OUT = "left out"  # stands in the state where an output's metrics would: why it has none
 
 
 class Comparisons:
@@ -252,7 +247,7 @@ class Comparisons:
         return {self._output_names[index]: reason for index, reason in sorted(self._left_out.items())}
 
     def named(self, metric: str) -> dict[str, PairMetric]:
-        """Return a metric of each output that has it, by its name in a report."""
+        """A metric of each output that has it, by its name in a report."""
         found = enumerate(self._by_output)
         return {self._name(metric, index): metrics[metric] for index, metrics in found if metric in metrics}
 

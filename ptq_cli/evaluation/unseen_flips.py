@@ -31,8 +31,7 @@ class Unseen:
 Reach = Callable[[Sequence[Float64Array], Sequence[Float64Array]], Sequence[Unseen]]
 """From values, and from them without one sample each, to how far unseen flips may move each."""
 
-MISSED = 0.05
-"""The probability with which no sample shows what that share does."""
+MISSED = 0.05  # the probability with which no sample shows what that share does
 
 RULE_OF_THREE = -float(np.log(MISSED))
 """How many flips that are expected leave no trace with this probability."""
@@ -43,16 +42,14 @@ unseen ones counts, of ten times as many a hundredth."""
 
 
 def unseen_share(samples: npt.ArrayLike) -> Float64Array:
-    """Return the largest share of a population of which none is among the samples with 5 % probability.
+    """Largest share of a population of which none is among the samples with 5 % probability.
 
     Args:
         samples: how many there are, at least 1.
 
-    Shapes:
-        any; the result has the same.
-
-    Source:
-        Hanley and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?" (the rule of three).
+    Shapes: any; the result has the same.
+    Source: Hanley and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?" (the rule of
+    three).
 
     Example:
         >>> unseen_share([1, 50, 200]).round(4).tolist()
@@ -62,7 +59,7 @@ def unseen_share(samples: npt.ArrayLike) -> Float64Array:
 
 
 def after_unseen_flips(values: Float64Array, samples: npt.ArrayLike, total: int, *, sides: int = 1) -> float:
-    """Return a mean over classes, had as many samples turned wrong as may be without one seen.
+    """A mean over classes, had as many samples turned wrong as may be without one seen.
 
     It is the smaller one of two: samples of all classes turn wrong, or those of one class alone.
 
@@ -72,14 +69,9 @@ def after_unseen_flips(values: Float64Array, samples: npt.ArrayLike, total: int,
         total: samples of all classes.
         sides: 2 where a wrong sample costs twice, such as a pixel that misses a class and is in another.
 
-    Shapes:
-        values and samples [classes].
-
-    Units:
-        the values'.
-
-    Edge case:
-        A class that is only predicted has no sample that can turn wrong. 0 without a class.
+    Shapes: values and samples [classes].
+    Units: the values'.
+    Edge case: A class that is only predicted has no sample that can turn wrong. 0 without a class.
 
     Example:
         >>> round(after_unseen_flips(np.array([1.0, 0.9]), [30, 20], 50), 4)
@@ -103,8 +95,7 @@ def moved_by_unseen(value: float, left_out: Float64Array, flipped: float | None)
         flipped: the value after that; None if only the samples tell what one adds. One that turns wrong is
             then as bad as the worst, after it was as good as the best.
 
-    Edge case:
-        0 if no sample differs from another, which tells nothing.
+    Edge case: 0 if no sample differs from another, which tells nothing.
 
     Example:
         >>> moved_by_unseen(0.75, np.array([0.75]), 0.5)
@@ -117,7 +108,7 @@ def moved_by_unseen(value: float, left_out: Float64Array, flipped: float | None)
 
 
 def with_unseen(drawn: Float64Array, left_out: Float64Array, unseen: Unseen) -> tuple[float, float]:
-    """Return the ends between which 95 % of the drawn values are if each also has flips that none shows.
+    """Ends between which 95 % of the drawn values are if each also has flips that none shows.
 
     How many those are is exponential with mean 1 of both kinds, which is what a sample of each kind adds in a
     Bayesian bootstrap; their difference is Laplace's distribution, whose 2.5 % tails begin at the rule of
@@ -129,19 +120,12 @@ def with_unseen(drawn: Float64Array, left_out: Float64Array, unseen: Unseen) -> 
         left_out: values without one sample each, or without one group of samples each.
         unseen: how far unseen flips may move the value.
 
-    Shapes:
-        drawn [resamples]; left_out [groups].
-
-    Units:
-        the values'.
-
-    Edge case:
-        Without a flip the ends are those of the unseen ones.
-
-    Source:
-        Rubin 1981, "The Bayesian bootstrap"; Bonett and Price 2012, "Adjusted Wald confidence interval for a
-        difference of binomial proportions based on paired data", adds a sample of each kind likewise. That no
-        sample may carry much of the variance is Lindeberg's condition.
+    Shapes: drawn [resamples]; left_out [groups].
+    Units: the values'.
+    Edge case: Without a flip the ends are those of the unseen ones.
+    Source: Rubin 1981, "The Bayesian bootstrap"; Bonett and Price 2012, "Adjusted Wald confidence interval
+    for a difference of binomial proportions based on paired data", adds a sample of each kind likewise. That
+    no sample may carry much of the variance is Lindeberg's condition.
 
     Example:
         >>> low, high = with_unseen(np.zeros(2000), np.zeros(50), Unseen(0.0, 0.06))
@@ -156,7 +140,7 @@ def with_unseen(drawn: Float64Array, left_out: Float64Array, unseen: Unseen) -> 
 
 
 def _largest_share(left_out: Float64Array) -> float:
-    """Return the largest share that a sample has in the variance; 1 if there is none."""
+    """Largest share that a sample has in the variance; 1 if there is none."""
     squares = (left_out - left_out.mean()) ** 2
     total = float(squares.sum())
     return float(squares.max()) / total if np.isfinite(total) and total > 0 else 1.0

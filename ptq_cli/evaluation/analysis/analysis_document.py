@@ -124,7 +124,7 @@ class Analysis:
     layers: Annotated[tuple[LayerAnalysis, ...], "Each layer, in the order of the graph."]
 
     def ranked(self) -> tuple[LayerAnalysis, ...]:
-        """Return the layers that have a sensitivity, the costliest first."""
+        """Layers that have a sensitivity, the costliest first."""
         ranked = {layer.sensitivity.rank: layer for layer in self.layers if layer.sensitivity is not None}
         return tuple(ranked[rank] for rank in sorted(ranked))
 
@@ -162,13 +162,12 @@ def overlay_path(file: Path, quantity: str) -> Path:
 def overlays(
     analysis: Analysis, graph: str, kernels: Mapping[str, str], times: Mapping[str, float] | None
 ) -> dict[str, str]:
-    """Return the overlays of a quantized model by quantity, each as JSON with a newline at the end.
+    """Overlays of a quantized model by quantity, each as JSON with a newline at the end.
 
     ``kernels`` is ``"integer"`` or ``"float"`` by node, ``times`` microseconds, None where they cannot be
     measured.
 
-    Edge case:
-        A layer that lost nothing has an infinite SQNR, which JSON has no number for: it has no value.
+    Edge case: A layer that lost nothing has an infinite SQNR, which JSON has no number for: it has no value.
     """
     sqnr = {
         layer.name: {"value": round(layer.sqnr_accumulated_db, 2)}
@@ -186,7 +185,7 @@ def overlays(
 
 
 def bits_of(analysis: Analysis) -> dict[str, int]:
-    """Return the bits of each layer's weight; without one, of the widest tensor that it reads as integers."""
+    """Bits of each layer's weight; without one, of the widest tensor that it reads as integers."""
     weights: dict[str, int] = {}
     read: dict[str, int] = {}
     for tensor in analysis.tensors:

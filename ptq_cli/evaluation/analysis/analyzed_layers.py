@@ -47,7 +47,7 @@ def layer_rows(
     order: Order,
     saturation: Saturation,
 ) -> tuple[LayerAnalysis, ...]:
-    """Return a row for each layer of the plan; ``saturation`` is what can saturate on this processor."""
+    """A row for each layer of the plan; ``saturation`` is what can saturate on this processor."""
     saturating = {layer.name: layer for layer in saturation.saturating}
     made = {name: stage.outputs[0] for stage in subject.staged.stages for name in stage.nodes}
     sensitivities = _ranked(measured, metric, order) if metric is not None else {}
@@ -83,7 +83,7 @@ def layer_rows(
 
 
 def _not_finite(name: str, variants: Variants | None, measured: Measured) -> Finding | None:
-    """Return the finding for a layer whose form decides whether the output is finite; None otherwise."""
+    """Finding for a layer whose form decides whether the output is finite; None otherwise."""
     if variants is None:
         return None
     found = layer_not_finite(
@@ -98,7 +98,7 @@ def _not_finite(name: str, variants: Variants | None, measured: Measured) -> Fin
 def _findings_around(
     layer: LayerEntry, output: str, tensors: Sequence[TensorAnalysis]
 ) -> list[tuple[float, str, Finding]]:
-    """Return the findings for the tensors that a layer reads and computes."""
+    """Findings for the tensors that a layer reads and computes."""
     return [
         (item.sqnr_isolated_db, item.name, Finding(item.cause, item.finding, item.remedy))
         for item in tensors
@@ -146,12 +146,10 @@ def _drop(metric: MetricSummary, value: float) -> float | None:
 # How a weight or a bias uses its integers, and what their quantization costs.
 
 
-LARGEST_HISTOGRAM = 1 << 16
-"""Integers of more values have too fine steps to be what costs accuracy."""
+LARGEST_HISTOGRAM = 1 << 16  # integers of more values have too fine steps to be what costs accuracy
 HALF_OF_A_BIAS = 2**29
 """In steps. A weight's scale is widened until its bias has 2^30 at most (``qdq.write.weight_decisions``)."""
-WIDER = 1.01
-"""A scale this much above what the weight's largest value needs was widened."""
+WIDER = 1.01  # a scale this much above what the weight's largest value needs was widened
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,12 +196,12 @@ def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
 
 
 def overflowing(bias: ConstantValues) -> bool:
-    """Return whether a bias is so large in steps that the weight's scale had to follow it."""
+    """Whether a bias is so large in steps that the weight's scale had to follow it."""
     return bias.integers is not None and bool((np.abs(bias.integers) >= HALF_OF_A_BIAS).any())
 
 
 def _limits(constant: ConstantValues) -> tuple[int, int]:
-    """Return the least and the greatest integer of a constant's format, as its integers show it.
+    """Least and the greatest integer of a constant's format, as its integers show it.
 
     The file says how wide they are stored; of weights of 5 bits in bytes only the integers tell.
     """
@@ -218,7 +216,7 @@ def _limits(constant: ConstantValues) -> tuple[int, int]:
 
 
 def _ones(greatest: int) -> int:
-    """Return the least 2^k - 1 that is not below a number."""
+    """Least 2^k - 1 that is not below a number."""
     return (1 << max(1, greatest.bit_length())) - 1
 
 
@@ -329,7 +327,7 @@ def _constant_row(
 
 
 def _output_channels(node: ir.Node, rank: int) -> int | None:
-    """Return the axis of a weight's output channels."""
+    """Axis of a weight's output channels."""
     is_transposed = node.attributes.get_int("transB", 0)
     axes = {"Conv": 0, "ConvTranspose": 1, "MatMul": rank - 1, "Gemm": 0 if is_transposed else 1}
     if node.op_type in RECURRENT:
@@ -340,14 +338,13 @@ def _output_channels(node: ir.Node, rank: int) -> int | None:
 # Whether another amax method gives a tensor a better range, computed before it is proposed.
 
 
-GAIN_DB = 1.0
-"""Least gain in dB for which another method is proposed."""
+GAIN_DB = 1.0  # least gain in dB for which another method is proposed
 
 
 def better_activation_method(
     statistics: TensorStatistics | None, parameters: QuantParameters, settings: AmaxSettings
 ) -> str:
-    """Return the amax method whose range the calibration expects to be best; empty if none gains enough.
+    """Amax method whose range the calibration expects to be best; empty if none gains enough.
 
     Example:
         >>> from ptq_cli.collectors.max_collector import HistogramCollector
@@ -374,12 +371,11 @@ def better_activation_method(
 def better_weight_method(
     weight: ConstantValues, settings: AmaxSettings, pairs: PairRule | None = None
 ) -> str:
-    """Return the amax method with the smallest error for a weight; empty if none gains enough, and in 4 bits.
+    """Amax method with the smallest error for a weight; empty if none gains enough, and in 4 bits.
 
     With ``pairs``, what two of its integers may add up to is limited for any method.
 
-    Edge case:
-        Empty for scales of blocks and for zero points, which these methods do not choose.
+    Edge case: Empty for scales of blocks and for zero points, which these methods do not choose.
     """
     grid = weight.grid
     if grid is None or grid.scale is None or grid.block_size or weight.dtype != "int8":

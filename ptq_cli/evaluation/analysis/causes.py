@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from ptq_cli.evaluation.analysis.tensor_rows import Cause
 from ptq_cli.evaluation.document.report_document import SaturatingLayer
 
-GOOD_DB = 30.0
-"""A tensor above this SQNR, about 5 bits of a well used range, gets no finding."""
+GOOD_DB = 30.0  # a tensor above this SQNR, about 5 bits of a well used range, gets no finding
 MOST = 0.5
 """Share of the noise above which clipping is the cause; used share of the range below which outliers are."""
-IMBALANCED = 4.0
-"""Ratio of a channel's range to the median's at which a shared scale costs two bits."""
-FEW = 128
-"""Number of integer values below which the format itself is the cause: 7 bits have 128."""
-MOST_BITS = 8
-"""Of a weight's integers."""
-GAIN_DB = 1.0
-"""Least gain of the output's SQNR for which leaving a layer in float is proposed."""
+IMBALANCED = 4.0  # ratio of a channel's range to the median's at which a shared scale costs two bits
+FEW = 128  # number of integer values below which the format itself is the cause: 7 bits have 128
+MOST_BITS = 8  # of a weight's integers
+GAIN_DB = 1.0  # least gain of the output's SQNR for which leaving a layer in float is proposed
 
 
 @dataclass(frozen=True)
@@ -160,7 +155,7 @@ def layer_finding(
 
 
 def exclude(layers: Sequence[str]) -> str:
-    """Return the options that leave layers in float, quoted for a shell.
+    """Options that leave layers in float, quoted for a shell.
 
     Example:
         >>> exclude(["fc", "/conv 1"])
@@ -170,7 +165,7 @@ def exclude(layers: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, with two significant digits."""
+    """A share as a percentage, with two significant digits."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 10 else f"{float(f'{value:.2g}'):.15g} %"
 

@@ -19,18 +19,14 @@ from ptq_cli.evaluation.model_outputs import Place, first_nonfinite, fitting_tar
 # A sum of floats that no order and no cut of its addends can change.
 
 
-UNIT_EXPONENT = 1074
-"""All float64 are whole multiples of 2^-1074."""
+UNIT_EXPONENT = 1074  # all float64 are whole multiples of 2^-1074
 
 
 class ExactSum:
     """The exact sum of float64 numbers, rounded once, when it is read.
 
-    Edge case:
-        The sum of nothing is 0. Infinities and NaN are refused.
-
-    Source:
-        Neal 2015, "Fast exact summation using small and large superaccumulators".
+    Edge case: The sum of nothing is 0. Infinities and NaN are refused.
+    Source: Neal 2015, "Fast exact summation using small and large superaccumulators".
     """
 
     def __init__(self) -> None:
@@ -56,8 +52,7 @@ class ExactSum:
 def decibels(signal: float, noise: float) -> float:
     """Return ``10 log10(signal / noise)``, as the metric ``sqnr_db`` does.
 
-    Edge case:
-        No noise is inf, also of no signal; noise without signal is -inf.
+    Edge case: No noise is inf, also of no signal; noise without signal is -inf.
 
     Example:
         >>> decibels(100.0, 1.0), decibels(0.0, 0.0), decibels(0.0, 1.0)
@@ -71,17 +66,14 @@ def decibels(signal: float, noise: float) -> float:
 # What is kept of a tensor while samples stream by: sums and counts that merge exactly, never values.
 
 
-BLOCK = 1 << 16
-"""Elements that are worked on at once: their temporaries stay in the caches."""
-MIDDLE = 0.999
-"""Share of the values whose part of the range is told."""
+BLOCK = 1 << 16  # elements that are worked on at once: their temporaries stay in the caches
+MIDDLE = 0.999  # share of the values whose part of the range is told
 
 
 class NoiseSums:
     """Signal and noise of a tensor in the quantized model, against the float model's.
 
-    Edge case:
-        The ratio is NaN once a value was NaN or Inf.
+    Edge case: The ratio is NaN once a value was NaN or Inf.
     """
 
     def __init__(self) -> None:
@@ -117,8 +109,7 @@ class QuantizationSums:
         channel_amax: the largest magnitude of each channel; None without channels.
         is_finite: whether no value was NaN or Inf so far; one that was makes the ratio NaN.
 
-    Shapes:
-        update: [samples, ...].
+    Shapes: update: [samples, ...].
     """
 
     def __init__(self, parameters: QuantParameters, channel_axis: int | None) -> None:
@@ -183,13 +174,12 @@ class QuantizationSums:
 
 
 def range_used(integers: npt.NDArray[np.int64]) -> float:
-    """Return the share of the integers' range that the middle 99.9 % of the values occupy.
+    """Share of the integers' range that the middle 99.9 % of the values occupy.
 
     Args:
         integers: how often each integer was met, from the least on.
 
-    Edge case:
-        0 for values that all have one integer, and for no values.
+    Edge case: 0 for values that all have one integer, and for no values.
 
     Example:
         >>> range_used(np.array([1, 5000, 5000, 0, 0])), range_used(np.array([10, 0, 0, 0, 10]))
@@ -206,10 +196,9 @@ def range_used(integers: npt.NDArray[np.int64]) -> float:
 
 
 def channel_imbalance(amax: Float64Array | None) -> float | None:
-    """Return the largest magnitude of a channel over the median of all channels.
+    """Largest magnitude of a channel over the median of all channels.
 
-    Edge case:
-        None without channels or with one, and where half of them hold zeros only.
+    Edge case: None without channels or with one, and where half of them hold zeros only.
 
     Example:
         >>> channel_imbalance(np.array([1.0, 8.0, 2.0])), channel_imbalance(np.array([3.0]))
@@ -224,11 +213,8 @@ def channel_imbalance(amax: Float64Array | None) -> float | None:
 def blocks(values: Array, samples: int) -> Iterator[Array]:
     """Yield the samples of a tensor in rows, as many at once as stay in the caches.
 
-    Shapes:
-        values: [samples, ...], or [k * samples, ...]; each yielded array is [rows, elements of a sample].
-
-    Edge case:
-        A tensor that is not of so many samples is one row.
+    Shapes: values: [samples, ...], or [k * samples, ...]; each yielded array is [rows, elements of a sample].
+    Edge case: A tensor that is not of so many samples is one row.
 
     Example:
         >>> [block.shape for block in blocks(np.zeros((6, 2, 2)), 3)]
@@ -277,8 +263,7 @@ class Judge:
     Attributes:
         not_finite: the first sample for which the variant's output holds NaN or Inf; empty if none does.
 
-    Edge case:
-        NaN or Inf in the variant's output make its metric and its SQNR NaN.
+    Edge case: NaN or Inf in the variant's output make its metric and its SQNR NaN.
     """
 
     def __init__(self, yardstick: Yardstick) -> None:
@@ -333,8 +318,7 @@ class Judge:
 def drop(float_value: float | None, value: float, *, higher_is_better: bool) -> float | None:
     """Return how much worse a value is than the float model's; None for a metric that compares two models.
 
-    Edge case:
-        NaN where both are infinite: nothing can be told of them.
+    Edge case: NaN where both are infinite: nothing can be told of them.
 
     Example:
         >>> drop(0.75, 0.5, higher_is_better=True), drop(None, 30.0, higher_is_better=True)

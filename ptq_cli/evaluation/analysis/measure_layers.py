@@ -75,7 +75,7 @@ class LayerSubject:
     halves: Mapping[str, Session] = field(default_factory=dict)
 
     def axis_of(self, output: int) -> Axis:
-        """Return the axis of the samples of an output."""
+        """Axis of the samples of an output."""
         return self.output_axes[output] if self.output_axes else 0
 
 
@@ -232,9 +232,8 @@ def measure(
 
     The pieces must be so small that all tensors between stages are held twice.
 
-    Edge case:
-        The size of the pieces changes no value, as long as the models' outputs do not depend on it. Of a
-        tensor or of an output that holds NaN or Inf, ratios and metrics are NaN.
+    Edge case: The size of the pieces changes no value, as long as the models' outputs do not depend on it. Of
+    a tensor or of an output that holds NaN or Inf, ratios and metrics are NaN.
     """
     with ThreadPoolExecutor(threads, STAGE) as pool:
         # Of the quantized model nothing is asked: NaN in its output is what the analysis looks for.

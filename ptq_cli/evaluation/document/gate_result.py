@@ -23,14 +23,11 @@ Kind = Literal[
 GateVerdict = Literal["pass", "fail", "undecided"]
 Verdict = Literal["pass", "fail", "no gate"]
 
-SIZE = "size"
-"""Stands where a metric's name does, for the kind ``max_size``."""
+SIZE = "size"  # stands where a metric's name does, for the kind ``max_size``
 
-LATENCY = "latency"
-"""Likewise, for the kind ``max_latency_ratio``."""
+LATENCY = "latency"  # likewise, for the kind ``max_latency_ratio``
 
-SATURATION = "saturation"
-"""Likewise, for the kind ``require_portable``."""
+SATURATION = "saturation"  # likewise, for the kind ``require_portable``
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,12 +148,9 @@ Timestamp = Annotated[
 Positive = Annotated[int, AtLeast(1)]
 LatencyVerdict = Literal["faster", "slower", "equal", "too fast", "busy"]
 
-EQUAL = 1.02
-"""Two sessions of one model may differ by half a percent, and a user does not notice two."""
-SWITCHED_OFF = "evaluation.latency is false"
-"""Why there is no latency, where nobody wants one."""
-UNDECIDED = 1.1
-"""An interval that reaches from equal times to more than this says too little."""
+EQUAL = 1.02  # two sessions of one model may differ by half a percent, and a user does not notice two
+SWITCHED_OFF = "evaluation.latency is false"  # why there is no latency, where nobody wants one
+UNDECIDED = 1.1  # an interval that reaches from equal times to more than this says too little
 
 
 @dataclass(frozen=True)
@@ -266,5 +260,5 @@ class Times:
 
 
 def current_time() -> str:
-    """Return the time as a report's ``created`` wants it: UTC, to the second."""
+    """Time as a report's ``created`` wants it: UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

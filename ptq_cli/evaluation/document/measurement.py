@@ -126,11 +126,8 @@ SAMPLES_A_DIGIT = 4
 def hits_to_text(hits: Sequence[bool]) -> str:
     """Return hits in hexadecimal: four samples a digit, the first in the highest bit, zeros at the end.
 
-    Shapes:
-        hits [N], N at least 1; the text has N / 4 digits, rounded up.
-
-    Edge case:
-        50,000 samples take 12.5 kB.
+    Shapes: hits [N], N at least 1; the text has N / 4 digits, rounded up.
+    Edge case: 50,000 samples take 12.5 kB.
     """
     digits = -(-len(hits) // SAMPLES_A_DIGIT)
     bits = "".join("1" if hit else "0" for hit in hits).ljust(digits * SAMPLES_A_DIGIT, "0")
@@ -150,20 +147,13 @@ def require_hits(text: str, samples: int, share: float, where: str) -> None:
 
 
 def flips_between(before: str, after: str, samples: int) -> Flips:
-    """Return the flips from one model's hits to another's on the same samples.
+    """Flips from one model's hits to another's on the same samples.
 
-    Shapes:
-        both texts are of ``samples`` hits.
-
-    Units:
-        samples.
-
-    Edge case:
-        Equal texts have no flips.
-
-    Source:
-        McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
-        percentages".
+    Shapes: both texts are of ``samples`` hits.
+    Units: samples.
+    Edge case: Equal texts have no flips.
+    Source: McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
+    percentages".
     """
     old, new = int(before, 16), int(after, 16)
     return Flips.counted(samples, (old & ~new).bit_count(), (new & ~old).bit_count())

@@ -88,8 +88,7 @@ class Saturation:
         )
 
 
-NOTHING = Saturation(0)
-"""Of a file without such layers."""
+NOTHING = Saturation(0)  # of a file without such layers
 
 
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -111,9 +110,8 @@ class ModelEntry:
 class ModelSummary:
     """The two models.
 
-    Edge case:
-        What preparation adds or saves is not due to the quantization: sizes are compared with the file that
-        the user named, where it is ONNX.
+    Edge case: What preparation adds or saves is not due to the quantization: sizes are compared with the file
+    that the user named, where it is ONNX.
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("size_ratio",)

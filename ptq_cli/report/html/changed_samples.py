@@ -13,8 +13,7 @@ EFFECTS = ("lost", "gained", "still wrong", "changed")
 def change_view(changes: Changes) -> dict[str, Any]:
     """Return what the page shows of the changes: counts by effect and by pair of classes, and the samples.
 
-    Edge case:
-        Counts by effect and by pair cover the samples that the details hold: the first thousand.
+    Edge case: Counts by effect and by pair cover the samples that the details hold: the first thousand.
 
     Example:
         >>> lost = ChangedSample(index=0, name="a.png", label=0, float_class=0, quantized_class=1)
@@ -49,7 +48,7 @@ def change_view(changes: Changes) -> dict[str, Any]:
 
 
 def _by_pair(samples: Sequence[ChangedSample]) -> list[tuple[tuple[int, int], list[str]]]:
-    """Return the effects of each pair of classes, the most frequent pair first."""
+    """Effects of each pair of classes, the most frequent pair first."""
     found: dict[tuple[int, int], list[str]] = {}
     for sample in samples:
         found.setdefault((sample.float_class, sample.quantized_class), []).append(sample.effect)

@@ -16,8 +16,7 @@ from ptq_cli.report.text.tables import format_range, format_share
 
 DTYPE = "Dtype"
 NOT_FINITE = "NaN"
-LAST = 1e99
-"""Sort key of a cell without a number, which comes after all numbers."""
+LAST = 1e99  # sort key of a cell without a number, which comes after all numbers
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class _Known:
 
 
 def layer_table(layers: Sequence[LayerEntry], evidence: Evidence, analysis: Analysis | None) -> LayerTable:
-    """Return the table of these layers."""
+    """Table of these layers."""
     found = {item.name: item for item in evidence.layers}
     by_name = {item.name: item for item in evidence.tensors}
     cards = {item.name: index for index, item in enumerate(evidence.drawn, 1)}
@@ -204,7 +203,7 @@ def decibel_cell(value: float | None) -> Cell:
 
 
 def bounded(value: float) -> float:
-    """Return a key that is sorted before cells without a number."""
+    """A key that is sorted before cells without a number."""
     return max(-LAST / 10, min(value, LAST / 10))
 
 

@@ -65,7 +65,7 @@ class PageInput:
 
 
 def render_page(found: PageInput) -> str:
-    """Return the page: one HTML document that loads nothing else.
+    """Page: one HTML document that loads nothing else.
 
     The same documents make the same text; two runs on the same input differ only in the times. The template
     engine escapes all text from models and files; scripts and styles are allowed only by their hashes, so
@@ -75,7 +75,7 @@ def render_page(found: PageInput) -> str:
 
 
 def render(name: str, page: Mapping[str, Any]) -> str:
-    """Return a page that a template makes of values, with the style and script of all pages."""
+    """A page that a template makes of values, with the style and script of all pages."""
     environment = _environment()
     style, script = (_asset(environment, file) for file in ("style.css", "script.js"))
     text = environment.get_template(name).render(
@@ -148,7 +148,7 @@ def _environment() -> Environment:
 
 
 def breakable(name: str) -> Markup:
-    """Return a name, escaped, in which lines may break after dots and slashes.
+    """A name, escaped, in which lines may break after dots and slashes.
 
     Example:
         >>> str(breakable("<b>/Conv"))

@@ -9,13 +9,12 @@ from ptq_cli.report.text.tables import format_decibels, format_range, format_sha
 
 HEADER = ("tensor", "moved by", "chance", "clipped", "SQNR", "before", "95 % interval", "range", "calibrated")
 """The last three are the first that a narrow terminal leaves out."""
-PARTS = 10**9
-"""A share as a count of so many, for ``format_share``."""
+PARTS = 10**9  # a share as a count of so many, for ``format_share``
 NO_VALUE = "-"
 
 
 def drift_table(tensors: Sequence[TensorDrift]) -> Table:
-    """Return a row for each tensor."""
+    """A row for each tensor."""
     return Table(HEADER, tuple(map(_row, tensors)))
 
 
@@ -71,7 +70,7 @@ def expected_line(drift: Drift) -> str:
 
 
 def verdict_line(drift: Drift) -> str:
-    """Return the verdict, with the reason."""
+    """Verdict, with the reason."""
     if drift.faults:
         return f"FAIL: {drift.faults[0]}"
     if drift.doubt:

@@ -40,20 +40,19 @@ from ptq_cli.report.text.tables import ladder_table, speed_lines, verdict_of
 # Gates as text: a table, and a line for each undecided gate.
 
 
-SIGNIFICANT_DIGITS = 2
-"""Digits of an estimated number of samples."""
+SIGNIFICANT_DIGITS = 2  # digits of an estimated number of samples
 
 Write = Callable[..., str]
 
 
 def gate_table(report: Report) -> Table:
-    """Return each gate: what it limits, the limit, the measured value, its interval, and the result."""
+    """Each gate: what it limits, the limit, the measured value, its interval, and the result."""
     rows = tuple(row_of(report, gate) for gate in report.gates)
     return Table(("metric", "limit", "measured", INTERVAL, "result"), rows)
 
 
 def doubt_lines(report: Report) -> list[str]:
-    """Return a line for each undecided gate: how many samples would decide it."""
+    """A line for each undecided gate: how many samples would decide it."""
     return [doubt_text(gate, report) for gate in report.gates if gate.verdict == "undecided"]
 
 
@@ -84,7 +83,7 @@ def limited_text(gate: GateResult) -> str:
 
 
 def limit_text(gate: GateResult, unit: Unit) -> tuple[str, str]:
-    """Return the limit and the measured value, with as many digits as they need to differ."""
+    """Limit and the measured value, with as many digits as they need to differ."""
     if gate.kind == "require_portable":
         return "none", f"{gate.value:.0f}"
     write = _writer(gate, unit)
@@ -102,7 +101,7 @@ def limit_text(gate: GateResult, unit: Unit) -> tuple[str, str]:
 
 
 def result_text(gate: GateResult) -> str:
-    """Return a gate's result in words."""
+    """A gate's result in words."""
     doubt = ", undecided" if gate.verdict == "undecided" else ""
     return ("pass" if gate.passed else "FAIL") + doubt
 
@@ -182,11 +181,10 @@ _WWW = re.compile(r"www\.", re.IGNORECASE)
 
 
 def report_to_markdown(report: Report) -> str:
-    """Return the report as GitHub-flavoured Markdown: verdict, metrics, size, placement, origin.
+    """Report as GitHub-flavoured Markdown: verdict, metrics, size, placement, origin.
 
-    Edge case:
-        Names from the model never act as markup: see ``escape``. At most 200 layers are listed, those that
-        stay float first.
+    Edge case: Names from the model never act as markup: see ``escape``. At most 200 layers are listed, those
+    that stay float first.
     """
     parts = ["### ptq report", f"**{verdict_line(report)}**"]
     if report.gates:
@@ -216,12 +214,12 @@ def report_to_markdown(report: Report) -> str:
 
 
 def gate_to_markdown(report: Report) -> str:
-    """Return the result of ``ptq gate``: only the verdict and the gates."""
+    """Result of ``ptq gate``: only the verdict and the gates."""
     return f"### ptq gate\n\n**{verdict_line(report)}**\n\n{_gates(report)}\n"
 
 
 def _gates(report: Report) -> str:
-    """Return the table of the gates, and the undecided ones as a list."""
+    """Table of the gates, and the undecided ones as a list."""
     parts = [markdown_table(gate_table(report))]
     if doubts := doubt_lines(report):
         parts.append("\n".join(f"- {escape(line)}" for line in doubts))
@@ -235,12 +233,9 @@ def escape(text: str, most: int = MAX_CELL) -> str:
     takes for structure. ``@`` and ``#`` also get a zero-width space, because GitHub looks for mentions and
     issues in the rendered text.
 
-    Edge case:
-        Line breaks and tabs become spaces; control and direction-changing characters become U+FFFD; text
-        longer than ``most`` characters is cut, which is 120 unless another number is given.
-
-    Source:
-        CommonMark 0.31.2, section 2.5 (entity and numeric character references).
+    Edge case: Line breaks and tabs become spaces; control and direction-changing characters become U+FFFD;
+    text longer than ``most`` characters is cut, which is 120 unless another number is given.
+    Source: CommonMark 0.31.2, section 2.5 (entity and numeric character references).
 
     Example:
         >>> escape("a|b"), escape("<script>")
@@ -265,7 +260,7 @@ def _escape_letter(letter: str) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """Return a table whose cells show their text literally."""
+    """A table whose cells show their text literally."""
     rule = tuple("---" for _ in table.header)
     return "\n".join([_row(table.header), _row(rule), *(_row(map(escape, row)) for row in table.rows)])
 
@@ -299,11 +294,10 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def report_to_junit(report: Report) -> str:
-    """Return the gates as one test suite: a failed gate is a failure, an undecided one says so in its output.
+    """Gates as one test suite: a failed gate is a failure, an undecided one says so in its output.
 
-    Edge case:
-        Without a limit the suite is empty. The document contains no time: the same report gives the same
-        bytes. Characters that XML cannot hold become U+FFFD.
+    Edge case: Without a limit the suite is empty. The document contains no time: the same report gives the
+    same bytes. Characters that XML cannot hold become U+FFFD.
     """
     failures = str(sum(not gate.passed for gate in report.gates))
     counts = {"tests": str(len(report.gates)), "failures": failures, "errors": "0"}

@@ -10,8 +10,7 @@ from ptq_cli.report.text.summary import (
     metric_labels,
 )
 
-SHOWN_TOKENS = 16
-"""Of a continuation without a tokenizer."""
+SHOWN_TOKENS = 16  # of a continuation without a tokenizer
 
 
 def stream_table(report: Report) -> Table:
@@ -31,7 +30,7 @@ def stream_table(report: Report) -> Table:
 
 
 def stream_lines(report: Report) -> list[str]:
-    """Return a line about the recordings, and the step at which a model on its own states is worst."""
+    """A line about the recordings, and the step at which a model on its own states is worst."""
     found = report.stream
     if found is None or not found.curve:
         return []
@@ -48,7 +47,7 @@ def stream_lines(report: Report) -> list[str]:
 
 
 def generation_lines(report: Report) -> list[str]:
-    """Return a line about how far prompts are continued alike, and the first continuations that differ.
+    """A line about how far prompts are continued alike, and the first continuations that differ.
 
     Example:
         >>> from types import SimpleNamespace

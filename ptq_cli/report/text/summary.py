@@ -17,10 +17,8 @@ from ptq_cli.evaluation.report_changes import WORSE_BY_DB, MetricChange, ReportC
 Row = tuple[str, ...]
 
 MAX_DECIMALS = 9
-MOST_CLASSES = 20
-"""Classes that a table shows at most; report.json has all of them."""
-INTERVAL = f"{CONFIDENCE:.0%}".replace("%", " % interval")
-"""Header of a column of intervals."""
+MOST_CLASSES = 20  # classes that a table shows at most; report.json has all of them
+INTERVAL = f"{CONFIDENCE:.0%}".replace("%", " % interval")  # header of a column of intervals
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,7 @@ class Table:
 def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
     """Write a metric's value.
 
-    Units:
-        a share is written as a percentage, decibels unchanged, a number with four significant digits.
+    Units: a share is written as a percentage, decibels unchanged, a number with four significant digits.
 
     Example:
         >>> format_value(0.8213, "share"), format_value(31.517, "decibel"), format_value(0.0123456, "number")
@@ -63,9 +60,8 @@ def format_drop(drop: float, unit: Unit, decimals: int | None = None) -> str:
 def format_interval(interval: Interval | None, unit: Unit) -> str:
     """Write both ends of an interval, without the unit, which the column beside it shows.
 
-    Edge case:
-        Without an interval, or if it is the infinite value alone, an empty text. With unit ``"number"``, as
-        many digits as the ends need to differ.
+    Edge case: Without an interval, or if it is the infinite value alone, an empty text. With unit
+    ``"number"``, as many digits as the ends need to differ.
 
     Example:
         >>> format_interval(Interval(-0.002, 0.0051, "score"), "share"), format_interval(None, "share")
@@ -91,7 +87,7 @@ def share_of_float(size: int, float_size: int) -> str:
 
 
 def verdict_line(report: Report) -> str:
-    """Return the verdict, and how many gates failed."""
+    """Verdict, and how many gates failed."""
     failed, total = sum(not gate.passed for gate in report.gates), len(report.gates)
     doubtful = sum(gate.verdict == "undecided" for gate in report.gates)
     gates = f"gate{'' if total == 1 else 's'}"
@@ -106,8 +102,7 @@ def verdict_line(report: Report) -> str:
 def metric_labels(report: Report) -> dict[str, str]:
     """Return how each metric is called in tables: with its output, if there are several that were judged.
 
-    Edge case:
-        A name such as ``top1[logits]`` has its output already.
+    Edge case: A name such as ``top1[logits]`` has its output already.
     """
     several = len({metric.output for metric in report.metrics}) > 1
     return {
@@ -119,7 +114,7 @@ def metric_labels(report: Report) -> dict[str, str]:
 
 
 def label_table(report: Report) -> Table:
-    """Return each metric for both models, and for PyTorch if evaluated, with the drop and its interval."""
+    """Each metric for both models, and for PyTorch if evaluated, with the drop and its interval."""
     with_pytorch = any(metric.pytorch_value is not None for metric in report.metrics)
     rows, labels = [], metric_labels(report)
     for metric in report.metrics:
@@ -136,7 +131,7 @@ def label_table(report: Report) -> Table:
 
 
 def no_interval_lines(report: Report) -> list[str]:
-    """Return a line for each metric whose drop has no interval, with the reason."""
+    """A line for each metric whose drop has no interval, with the reason."""
     return [
         f"note: the drop of {metric.name} has no interval: {metric.no_interval}"
         for metric in report.metrics
@@ -145,7 +140,7 @@ def no_interval_lines(report: Report) -> list[str]:
 
 
 def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
-    """Return the classes of a metric that has them, the largest drop first, at most ``most`` of them."""
+    """Classes of a metric that has them, the largest drop first, at most ``most`` of them."""
     classes = [found for metric in report.metrics for found in metric.by_class]
     rows = tuple(
         (
@@ -162,7 +157,7 @@ def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
 
 
 def comparison_table(report: Report) -> Table:
-    """Return the metrics that compare the two models' outputs, with their intervals."""
+    """Metrics that compare the two models' outputs, with their intervals."""
     labels = metric_labels(report)
     rows = tuple(
         (
@@ -178,7 +173,7 @@ def comparison_table(report: Report) -> Table:
 
 
 def size_table(report: Report) -> Table:
-    """Return both files with their sizes, and the quantized file's size as a share of the float file's.
+    """Both files with their sizes, and the quantized file's size as a share of the float file's.
 
     The float file is the user's own, if it is ONNX, and otherwise the one that was made of it.
     """
@@ -199,12 +194,12 @@ def placement_line(report: Report) -> str:
 
 
 def saturation_lines(report: Report) -> list[str]:
-    """Return a line about the layers that can saturate on x86 processors without VNNI, if that is known."""
+    """A line about the layers that can saturate on x86 processors without VNNI, if that is known."""
     return [report.saturation.text] if report.saturation is not None and report.saturation.layers else []
 
 
 def level_lines(report: Report) -> list[str]:
-    """Return a line about the accuracy levels that a model with weights in blocks was measured at, if any.
+    """A line about the accuracy levels that a model with weights in blocks was measured at, if any.
 
     Example:
         >>> from types import SimpleNamespace
@@ -228,7 +223,7 @@ def level_lines(report: Report) -> list[str]:
 
 
 def placement_table(report: Report) -> Table:
-    """Return every layer with what it runs on and why: float layers first, otherwise in the model's order."""
+    """Every layer with what it runs on and why: float layers first, otherwise in the model's order."""
     layers = sorted(report.layers, key=lambda layer: layer.integer)
     rows = ((layer.name, layer.op, "integer" if layer.integer else "float", layer.reason) for layer in layers)
     return Table(("layer", "op", "runs on", "reason"), tuple(rows))
@@ -265,12 +260,11 @@ def _short(digest: str) -> str:
 
 
 DIGEST_LENGTH, SHOWN_DIGEST = 64, 12
-MOST_LAYERS = 20
-"""Layers that a table shows at most; --json has all of them."""
+MOST_LAYERS = 20  # layers that a table shows at most; --json has all of them
 
 
 def change_table(comparison: ReportChanges) -> Table:
-    """Return each metric: both values, how much worse it became, the interval, and the result in words."""
+    """Each metric: both values, how much worse it became, the interval, and the result in words."""
     rows = []
     for metric in comparison.metrics:
         before, after = (
@@ -299,7 +293,7 @@ def difference_table(comparison: ReportChanges) -> Table:
 
 
 def moved_table(comparison: ReportChanges) -> Table:
-    """Return the layers that moved between integer and float, or stay float for another reason."""
+    """Layers that moved between integer and float, or stay float for another reason."""
     rows = tuple((found.what, found.before, found.after) for found in comparison.layers)
     return Table(("layer", "before", "after"), rows)
 
@@ -314,7 +308,7 @@ def latency_line(comparison: ReportChanges) -> str:
 
 
 def worse_table(comparison: ReportChanges) -> Table:
-    """Return the layers that lost most of their SQNR, at most twenty of them."""
+    """Layers that lost most of their SQNR, at most twenty of them."""
     rows = tuple(
         (
             loss.name,
@@ -338,7 +332,7 @@ def worse_line(comparison: ReportChanges) -> str:
 
 
 def _result(metric: MetricChange) -> str:
-    """Return whether the metric got better or worse, and whether the change is within its interval."""
+    """Whether the metric got better or worse, and whether the change is within its interval."""
     worse = metric.worse_by
     if worse is None:
         return "new" if metric.before is None else "gone"

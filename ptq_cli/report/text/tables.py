@@ -111,7 +111,7 @@ def format_latency(seconds: float) -> str:
 
 
 def ladder_table(ladder: Ladder) -> Table:
-    """Return each candidate: its SQNR, each budget's metric, and what the held-out samples have shown."""
+    """Each candidate: its SQNR, each budget's metric, and what the held-out samples have shown."""
     names = [check.metric for check in ladder.best.checks]
     header = ["rung", "SQNR"]
     for check in ladder.best.checks:
@@ -171,10 +171,9 @@ BEST = "best: no other model here is as good and smaller (size), or as good and 
 
 
 def trade_off_table(found: TradeOffs) -> Table:
-    """Return a row for each model: accuracy, size, time, and in which of these it is on the Pareto front.
+    """A row for each model: accuracy, size, time, and in which of these it is on the Pareto front.
 
-    Edge case:
-        Drops and times have no column if no model has one.
+    Edge case: Drops and times have no column if no model has one.
     """
     header = ("model", found.metric, "drop", INTERVAL, "size", "of float", "times as fast", "best")
     rows = [_trade_off_row(model, found) for model in found.models]
@@ -209,7 +208,7 @@ LONGER = "ptq bench measures for longer"
 
 
 def speed_lines(times: Times) -> list[str]:
-    """Return a line of the quantized model beside the float one, and one of it beside the user's own file."""
+    """A line of the quantized model beside the float one, and one of it beside the user's own file."""
     latency = times.latency
     if latency is None:
         said = times.not_measured not in ("", SWITCHED_OFF)
@@ -224,7 +223,7 @@ def speed_lines(times: Times) -> list[str]:
 
 
 def slower_warning(latency: Latency, hint: str) -> ReportWarning | None:
-    """Return the warning that a quantized model is slower than the float one or the user's file, if it is.
+    """Warning that a quantized model is slower than the float one or the user's file, if it is.
 
     Example:
         >>> from ptq_cli.evaluation.interval import Interval

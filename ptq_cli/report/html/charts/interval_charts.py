@@ -60,7 +60,7 @@ class GateRow:
 
 
 def metric_rows(report: Report) -> tuple[list[MetricRow], list[MetricRow]]:
-    """Return the metrics of each model, and the metrics that compare the two models.
+    """Metrics of each model, and the metrics that compare the two models.
 
     All drops of shares have the same scale, on which "no drop" is marked; every other metric has its own.
     """
@@ -77,7 +77,7 @@ def metric_rows(report: Report) -> tuple[list[MetricRow], list[MetricRow]]:
 
 
 def gate_rows(report: Report) -> tuple[GateRow, ...]:
-    """Return each gate with a chart of its interval and of what its limit allows."""
+    """Each gate with a chart of its interval and of what its limit allows."""
     return tuple(_gate_row(report, gate) for gate in report.gates)
 
 
@@ -105,7 +105,7 @@ def _paired_row(metric: Measurement, label: str, domain: Domain | None) -> Metri
 
 
 def _made_by(metric: Measurement) -> str:
-    """Return the user's class or function that computed the metric, with its arguments."""
+    """User's class or function that computed the metric, with its arguments."""
     if metric.computed_by is None:
         return ""
     arguments = ", ".join(f"{name} = {value}" for name, value in sorted(metric.arguments.items()))
@@ -113,7 +113,7 @@ def _made_by(metric: Measurement) -> str:
 
 
 def _class_rows(metric: Measurement) -> tuple[MetricRow, ...]:
-    """Return the classes with the largest drops, the largest first."""
+    """Classes with the largest drops, the largest first."""
     worst = sorted(metric.by_class, key=lambda one: -one.drop)[:MOST_CLASSES]
     domain = _drop_domain(worst)
     return tuple(
@@ -172,7 +172,7 @@ def _strip(
 
 
 def _drop_domain(found: Iterable[Measurement | ClassValue]) -> Domain | None:
-    """Return a range that holds all drops and their intervals, and no drop."""
+    """A range that holds all drops and their intervals, and no drop."""
     ends = [0.0]
     for item in found:
         ends += [item.drop] if item.drop is not None else []
@@ -181,7 +181,7 @@ def _drop_domain(found: Iterable[Measurement | ClassValue]) -> Domain | None:
 
 
 def _domain(values: Iterable[float]) -> Domain | None:
-    """Return a range that holds the values; None if one is not finite, because it cannot be drawn."""
+    """A range that holds the values; None if one is not finite, because it cannot be drawn."""
     found = list(values)
     if not all(math.isfinite(value) for value in found):
         return None

@@ -24,8 +24,7 @@ class StepChart:
 def step_chart(stream: Stream) -> StepChart | None:
     """SQNR of the first output by step.
 
-    Edge case:
-        None with fewer than two finite values on the model's own states.
+    Edge case: None with fewer than two finite values on the model's own states.
     """
     if not stream.drifts:
         return None
