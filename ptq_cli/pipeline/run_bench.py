@@ -29,7 +29,7 @@ from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.report.text.result_warnings import latency_doubts
+from ptq_cli.report.text.latency_doubts import latency_doubts
 from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import at_level, engine_of

@@ -35,7 +35,7 @@ from ptq_cli.pipeline.tuning.sixteen_bits import slow_rungs, why_not_wide
 from ptq_cli.recipe.recovery_rungs import AUTO, IN_FLOAT, REWRITING, RUNGS, needs_ranges, recovery_rungs
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY
-from ptq_cli.report.text.tables import budgeted, written
+from ptq_cli.report.text.tuning import budgeted, written
 
 # How a tuning ends: its ladder is written, and what was chosen is evaluated.
 

@@ -65,25 +65,25 @@ def command(reports: tuple[Path, ...], metric: str | None, page: Path | None, as
 
 def _show_changes(comparison: "ReportChanges") -> None:
     from ptq_cli.cli.terminal.output import print_table, say
-    from ptq_cli.report.text import summary
+    from ptq_cli.report.text import comparison as texts
 
     if not comparison.same_samples:
         say("note: the reports used different data, which also changes the metrics")
-    print_table(summary.change_table(comparison), right=(1, 2, 3, 4))
-    say(summary.size_line(comparison))
-    if latency := summary.latency_line(comparison):
+    print_table(texts.change_table(comparison), right=(1, 2, 3, 4))
+    say(texts.size_line(comparison))
+    if latency := texts.latency_line(comparison):
         say(latency)
-    print_table(summary.difference_table(comparison))
-    print_table(summary.moved_table(comparison))
-    print_table(summary.worse_table(comparison), right=(2, 3, 4))
-    say(summary.worse_line(comparison))
+    print_table(texts.difference_table(comparison))
+    print_table(texts.moved_table(comparison))
+    print_table(texts.worse_table(comparison), right=(2, 3, 4))
+    say(texts.worse_line(comparison))
     if not comparison.changes and not comparison.layers:
         say("same model, settings, data and versions")
 
 
 def _show_models(found: "TradeOffs") -> None:
     from ptq_cli.cli.terminal.output import print_table, say
-    from ptq_cli.report.text.tables import BEST, trade_off_table
+    from ptq_cli.report.text.comparison import BEST, trade_off_table
 
     for note in found.notes:
         say(f"note: {note}")

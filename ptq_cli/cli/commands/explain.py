@@ -65,7 +65,7 @@ def _print(found: "Explanation", plot: Path | None) -> None:
     from ptq_cli.cli.terminal.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
     from ptq_cli.cli.terminal.phrases import counted, shown_path
     from ptq_cli.pipeline.views.calibration_view import shown_name
-    from ptq_cli.report.text.tables import format_range, format_share
+    from ptq_cli.report.text.numbers import format_range, format_share
 
     tensor, statistics = found.tensor, found.tensor.statistics
     kind = "symmetric" if tensor.site.symmetric else "with a zero point"

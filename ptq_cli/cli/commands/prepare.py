@@ -59,7 +59,7 @@ def _print(result: "PrepareResult") -> None:
     from ptq_cli.cli.terminal.output import print_table, say
     from ptq_cli.cli.terminal.phrases import as_typed, closeness, shown_path
     from ptq_cli.models.preparing.passes.registry import PASSES
-    from ptq_cli.report.text.summary import Table
+    from ptq_cli.report.text.numbers import Table
 
     effects = {item.name: item.effect for item in PASSES}
     rows = [(name, f"{times:,}", effects[name]) for name, times in result.applied.items() if times]

@@ -150,7 +150,7 @@ def show(family: str, plot: Path | None, as_json: bool, **options: Any) -> None:
 
 def _print_families() -> None:
     from ptq_cli.cli.terminal.output import print_table, say, tell
-    from ptq_cli.report.text.summary import Table
+    from ptq_cli.report.text.numbers import Table
 
     rows = tuple(
         (

@@ -140,7 +140,7 @@ def keys(pattern: str | None, as_json: bool) -> None:
     """
     from ptq_cli.cli.terminal.output import UNKNOWN, print_json, print_table
     from ptq_cli.recipe.assignments import Keys, list_keys
-    from ptq_cli.report.text.summary import Table
+    from ptq_cli.report.text.numbers import Table
 
     found = list_keys(pattern)
     if as_json:

@@ -12,9 +12,9 @@ from ptq_cli.evaluation.analysis.causes import percent
 from ptq_cli.evaluation.analysis.judge import SQNR
 from ptq_cli.evaluation.analysis.tensor_rows import Cause, TensorAnalysis
 from ptq_cli.pipeline.setup.run_directory import DEFAULT_RUN
+from ptq_cli.report.text.numbers import Table
 from ptq_cli.report.text.result_warnings import SATURATING
-from ptq_cli.report.text.summary import Table
-from ptq_cli.report.text.tables import share_table
+from ptq_cli.report.text.summary import share_table
 
 SHORT: dict[Cause, str] = {"channel imbalance": "imbalance", "bias overflow": "bias"}
 """Short names of causes that are too long for a table on a terminal with 80 columns."""

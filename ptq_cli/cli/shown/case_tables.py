@@ -19,7 +19,7 @@ from ptq_cli.report.text.device_table import (
     share_text,
     time_text,
 )
-from ptq_cli.report.text.tables import format_decibels
+from ptq_cli.report.text.numbers import format_decibels
 
 
 def print_packed(result: PackedCases) -> None:

@@ -10,8 +10,7 @@ from ptq_cli.cli.terminal.output import detail, say, warn
 from ptq_cli.cli.terminal.phrases import counted, shown_path
 from ptq_cli.core.words import few, format_bytes
 from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES
-from ptq_cli.report.text.summary import share_of_float
-from ptq_cli.report.text.tables import format_latency
+from ptq_cli.report.text.numbers import format_latency, share_of_float
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.exporting.latency_preference import LatencyPreference

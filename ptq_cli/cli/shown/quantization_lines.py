@@ -19,8 +19,8 @@ from ptq_cli.cli.terminal.phrases import counted, next_step, shown_path
 from ptq_cli.core.process import interrupt_status
 from ptq_cli.core.words import few, format_bytes
 from ptq_cli.evaluation.document.report_document import Reports
-from ptq_cli.report.text.summary import Table, share_of_float
-from ptq_cli.report.text.tables import ladder_table, verdict_of
+from ptq_cli.report.text.numbers import Table, share_of_float
+from ptq_cli.report.text.tuning import ladder_table, verdict_of
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult

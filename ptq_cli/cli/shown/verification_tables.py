@@ -17,9 +17,8 @@ from ptq_cli.evaluation.proof import (
 )
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
+from ptq_cli.report.text.numbers import Table, format_decibels, format_number, format_share
 from ptq_cli.report.text.result_warnings import SATURATING, saturation_warnings
-from ptq_cli.report.text.summary import Table
-from ptq_cli.report.text.tables import format_decibels, format_number, format_share
 from ptq_cli.runtime.engine import ON_CPU, ON_FLOATS
 
 MOST_ROWS = 20

@@ -18,7 +18,7 @@ from ptq_cli.evaluation.model_outputs import Place, fitting_targets
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recovery.metric_gain import MetricGain
-from ptq_cli.report.text.summary import format_interval, format_value
+from ptq_cli.report.text.numbers import format_interval, format_value
 
 FEWEST_SAMPLES = 8
 """Of fewer an interval is too narrow to decide by."""

@@ -51,7 +51,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import QUANTIZERS
 from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.text.markdown import report_to_junit
+from ptq_cli.report.text.gates import report_to_junit
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, left_out_warnings, result_warnings
 from ptq_cli.runtime.engine_registry import at_level, measuring_engine
 

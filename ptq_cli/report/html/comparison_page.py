@@ -9,8 +9,8 @@ from ptq_cli.evaluation.report_changes import WORSE_BY_DB, ReportChanges
 from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs
 from ptq_cli.report.html.layer_table import LAST, Cell, bounded, decibel_cell
 from ptq_cli.report.html.page_view import MOST_LAYERS, render
-from ptq_cli.report.text.summary import change_table, difference_table, format_value
-from ptq_cli.report.text.tables import trade_off_table
+from ptq_cli.report.text.comparison import change_table, difference_table, trade_off_table
+from ptq_cli.report.text.numbers import format_value
 
 
 def render_comparison(

@@ -7,8 +7,15 @@ from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import SWITCHED_OFF, Times
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.html.evidence import Evidence
-from ptq_cli.report.text.summary import Row, format_drop, format_value, share_of_float
-from ptq_cli.report.text.tables import format_latency, format_share, served_as, speed_lines
+from ptq_cli.report.text.numbers import (
+    Row,
+    format_drop,
+    format_latency,
+    format_share,
+    format_value,
+    share_of_float,
+)
+from ptq_cli.report.text.speed import served_as, speed_lines
 
 
 def headline(report: Report, evidence: Evidence) -> Iterator[Row]:

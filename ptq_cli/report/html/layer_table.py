@@ -11,8 +11,7 @@ from ptq_cli.evaluation.analysis.analysis_document import Analysis, LayerAnalysi
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, TensorEvidence
-from ptq_cli.report.text.summary import format_drop
-from ptq_cli.report.text.tables import format_range, format_share
+from ptq_cli.report.text.numbers import format_drop, format_range, format_share
 
 DTYPE = "Dtype"
 NOT_FINITE = "NaN"

@@ -33,15 +33,16 @@ from ptq_cli.report.text.device_table import (
     missed_lines,
     reference_line,
 )
+from ptq_cli.report.text.numbers import share_of_float
 from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table
 from ptq_cli.report.text.summary import (
     level_lines,
     placement_line,
     saturation_lines,
-    share_of_float,
+    share_table,
     verdict_line,
 )
-from ptq_cli.report.text.tables import ladder_table, share_table
+from ptq_cli.report.text.tuning import ladder_table
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300

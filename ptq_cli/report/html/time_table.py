@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.latency.machine_profile import MachineProfile
-from ptq_cli.report.text.tables import format_latency
+from ptq_cli.report.text.numbers import format_latency
 
 MOST_TIMES = 20  # rows, of the slowest layers
 

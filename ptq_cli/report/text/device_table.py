@@ -2,8 +2,7 @@
 
 from ptq_cli.evaluation.cases.device_answers import DeviceAnswer, DeviceAnswers, DeviceKernel
 from ptq_cli.report.text.markdown import MAX_PARAGRAPH, escape, markdown_table
-from ptq_cli.report.text.summary import Table
-from ptq_cli.report.text.tables import format_decibels, format_latency, format_share
+from ptq_cli.report.text.numbers import Table, format_decibels, format_latency, format_share
 
 REFERENCES = {"float": "the float model", "written": "the file as it is written"}
 """What SQNR is measured against, by what the manifest calls it."""

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from ptq_cli.evaluation.document.drift_document import Drift, TensorDrift
 from ptq_cli.evaluation.interval import Interval
-from ptq_cli.report.text.summary import Row, Table
-from ptq_cli.report.text.tables import format_decibels, format_range, format_share
+from ptq_cli.report.text.numbers import Row, Table, format_decibels, format_range, format_share
 
 HEADER = ("tensor", "moved by", "chance", "clipped", "SQNR", "before", "95 % interval", "range", "calibrated")
 """The last three are the first that a narrow terminal leaves out."""

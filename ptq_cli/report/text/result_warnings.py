@@ -1,23 +1,24 @@
-"""What a user should know of a quantized model although no limit was set: its size, its work, its SQNR."""
+"""Warnings about a quantized model for which no limit was set: its size, its work, its SQNR."""
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from ptq_cli.core.words import SHORTEST_RUN, few, format_bytes, too_spread
-from ptq_cli.evaluation.document.gate_result import ReportWarning
+from ptq_cli.core.words import few, format_bytes
+from ptq_cli.evaluation.document.gate_result import (
+    ReportWarning,
+)
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
-from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.plan.already_quantized import FLOAT_MODEL
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
-from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.qdq.metadata import AMAX_METHOD, FLOAT_LAYERS
 from ptq_cli.qdq.proof.target_faults import Fault
-from ptq_cli.report.text.summary import format_value, share_of_float
-from ptq_cli.report.text.tables import format_latency
+from ptq_cli.report.text.numbers import (
+    format_value,
+    share_of_float,
+)
 from ptq_cli.runtime.block_levels import has_four_bits
-from ptq_cli.runtime.machine import usable_cores
 
 FEWEST_IN_INTEGERS = 0.5  # share of the multiply-accumulates
 LOWEST_SQNR_DB = 15.0
@@ -215,60 +216,3 @@ def _hint(layers: Sequence[LayerEntry]) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
-
-
-# Why a measured latency may say little: runs are too short, or the machine does something else.
-
-
-MOST_WAITING = 1.25
-"""Of a single thread's time over its processor time: above it, other work had the core for a fifth of it."""
-
-
-def latency_doubts(found: LatencyComparison, names: Sequence[str]) -> tuple[str, ...]:
-    """Return why the numbers say little; nothing if there is no reason."""
-    return tuple(filter(None, (_too_short(found.models, names), _busy(found), _too_many(found.threads))))
-
-
-def described(found: LatencyComparison) -> str:
-    """Batch and the threads in words, and the runtime if it is not ONNX Runtime.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> described(SimpleNamespace(batch=8, threads=1, runtime="ONNX Runtime"))
-        'batch 8, 1 thread'
-        >>> described(SimpleNamespace(batch=1, threads=2, runtime="OpenVINO"))
-        'batch 1, 2 threads, OpenVINO'
-    """
-    runtime = f", {found.runtime}" if found.runtime != RUNTIME_TITLES[ONNXRUNTIME] else ""
-    return f"batch {found.batch}, {found.threads} thread{'' if found.threads == 1 else 's'}{runtime}"
-
-
-def _too_short(models: Sequence[ModelLatency], names: Sequence[str]) -> str:
-    short = [(item.p50, name) for item, name in zip(models, names, strict=True) if item.p50 < SHORTEST_RUN]
-    if not short:
-        return ""
-    time, name = min(short)
-    return (
-        f"a run of '{name}' takes {format_latency(time)}, and a good part of that is the call itself: "
-        "measure a larger --batch"
-    )
-
-
-def _busy(found: LatencyComparison) -> str:
-    spread = too_spread(max(item.spread for item in found.models))
-    if spread:
-        return spread
-    waiting = max(item.mean / max(item.processor, 1e-9) for item in found.models)
-    if found.threads == 1 and waiting > MOST_WAITING:
-        return (
-            f"the machine is busy: a run takes {waiting:.1f} times its processor time; "
-            "try again when it is idle, or compare the processor times"
-        )
-    return ""
-
-
-def _too_many(threads: int) -> str:
-    cores = usable_cores()
-    if threads <= cores:
-        return ""
-    return f"{threads} threads share {cores} core{'' if cores == 1 else 's'}: a run waits for them in turn"

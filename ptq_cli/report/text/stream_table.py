@@ -1,14 +1,8 @@
 """Errors over the steps of recordings, and how prompts are continued, as tables and lines of text."""
 
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.report.text.summary import (
-    INTERVAL,
-    Table,
-    format_drop,
-    format_interval,
-    format_value,
-    metric_labels,
-)
+from ptq_cli.report.text.numbers import INTERVAL, Table, format_drop, format_interval, format_value
+from ptq_cli.report.text.summary import metric_labels
 
 SHOWN_TOKENS = 16  # of a continuation without a tokenizer
 

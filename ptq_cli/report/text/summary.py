@@ -1,89 +1,25 @@
-"""A report as tables of plain text, which the terminal, Markdown and the page share.
-
-Every number becomes text here and nowhere else. Text that comes from the model is passed on unchanged: the
-renderer escapes it.
-"""
+"""A report and an analysis as tables of texts, which the terminal, Markdown and the page share."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import cast
 
 from ptq_cli.core.words import format_bytes
+from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.document.measurement import Measurement, Unit
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.interval import CONFIDENCE, TOLERANCE, Interval
-from ptq_cli.evaluation.report_changes import WORSE_BY_DB, MetricChange, ReportChanges
+from ptq_cli.report.text.numbers import (
+    INTERVAL,
+    Row,
+    Table,
+    format_decibels,
+    format_drop,
+    format_interval,
+    format_value,
+    share_of_float,
+)
 
-Row = tuple[str, ...]
-
-MAX_DECIMALS = 9
 MOST_CLASSES = 20  # classes that a table shows at most; report.json has all of them
-INTERVAL = f"{CONFIDENCE:.0%}".replace("%", " % interval")  # header of a column of intervals
-
-
-@dataclass(frozen=True)
-class Table:
-    """A header, and rows with as many cells as the header."""
-
-    header: Row
-    rows: tuple[Row, ...]
-
-
-def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
-    """Write a metric's value.
-
-    Units: a share is written as a percentage, decibels unchanged, a number with four significant digits.
-
-    Example:
-        >>> format_value(0.8213, "share"), format_value(31.517, "decibel"), format_value(0.0123456, "number")
-        ('82.13 %', '31.52 dB', '0.01235')
-    """
-    if unit == "number":
-        if decimals is not None:
-            return f"{value:.{decimals}f}"
-        # A cosine of 0.99998 is not 1, and the reader looks for the difference.
-        return f"{value:.4g}" if f"{value:.4g}" != "1" or value == 1 else f"{value:.6f}"
-    shown, suffix = (100 * value, "%") if unit == "share" else (value, "dB")
-    return f"{shown:.{2 if decimals is None else decimals}f} {suffix}"
-
-
-def format_drop(drop: float, unit: Unit, decimals: int | None = None) -> str:
-    """Write a drop. The drop of a share is in percentage points; a gain has a minus sign.
-
-    Example:
-        >>> format_drop(0.0102, "share"), format_drop(-0.002, "share"), format_drop(0.5, "number")
-        ('1.02 points', '-0.20 points', '0.5')
-    """
-    return format_value(drop, unit, decimals).replace(" %", " points")
-
-
-def format_interval(interval: Interval | None, unit: Unit) -> str:
-    """Write both ends of an interval, without the unit, which the column beside it shows.
-
-    Edge case: Without an interval, or if it is the infinite value alone, an empty text. With unit
-    ``"number"``, as many digits as the ends need to differ.
-
-    Example:
-        >>> format_interval(Interval(-0.002, 0.0051, "score"), "share"), format_interval(None, "share")
-        ('-0.20 to 0.51', '')
-        >>> format_interval(Interval(0.99871, 0.99874, "bootstrap"), "number")
-        '0.99871 to 0.99874'
-    """
-    if interval is None or interval.low == interval.high in (math.inf, -math.inf):
-        return ""
-    ends = (interval.low, interval.high)
-    if unit != "number":
-        low, high = (format_value(end, unit).partition(" ")[0] for end in ends)
-        return f"{low} to {high}"
-    digits = 4
-    while digits < MAX_DECIMALS and ends[0] != ends[1] and f"{ends[0]:.{digits}g}" == f"{ends[1]:.{digits}g}":
-        digits += 1
-    return f"{ends[0]:.{digits}g} to {ends[1]:.{digits}g}"
-
-
-def share_of_float(size: int, float_size: int) -> str:
-    """Write the size of the quantized file as a share of the float file's."""
-    return f"{100 * size / float_size:.1f} % of float"
 
 
 def verdict_line(report: Report) -> str:
@@ -256,99 +192,25 @@ def _short(digest: str) -> str:
     return digest[:12]
 
 
-# A comparison as tables of plain text.
-
-
-DIGEST_LENGTH, SHOWN_DIGEST = 64, 12
-MOST_LAYERS = 20  # layers that a table shows at most; --json has all of them
-
-
-def change_table(comparison: ReportChanges) -> Table:
-    """Each metric: both values, how much worse it became, the interval, and the result in words."""
+def share_table(analysis: Analysis) -> Table:
+    """Return what the output is with the weights, the activations, or both quantized."""
+    shares = analysis.shares
+    metric = analysis.metric if shares.both.metric is not None else None
+    found = {
+        "weights only": shares.weights,
+        "activations only": shares.activations,
+        "weights and activations": shares.both,
+    }
     rows = []
-    for metric in comparison.metrics:
-        before, after = (
-            "" if value is None else format_value(value, metric.unit)
-            for value in (metric.before, metric.after)
-        )
-        worse = "" if metric.worse_by is None else format_drop(metric.worse_by, metric.unit)
-        interval = format_interval(metric.interval, metric.unit)
-        rows.append((metric.name, before, after, worse, interval, _result(metric)))
-    return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), tuple(rows))
+    for name, item in found.items():
+        if item is not None:
+            values = [] if metric is None else [_metric_text(item.metric, cast(Unit, metric.unit))]
+            rows.append((name, format_decibels(item.sqnr_db), *values))
+    return Table(("quantized", "SQNR", *([] if metric is None else [metric.name])), tuple(rows))
 
 
-def size_line(comparison: ReportChanges) -> str:
-    """Return how the quantized file's size changed, in words."""
-    before, after = comparison.bytes_before, comparison.bytes_after
-    if before == after:
-        return f"size: {format_bytes(after)}, unchanged"
-    change = f"{100 * (after / before - 1):+.2f} %"
-    return f"size: {format_bytes(before)} before, {format_bytes(after)} after ({change})"
-
-
-def difference_table(comparison: ReportChanges) -> Table:
-    """Return what else differs; digests are cut to their first characters."""
-    rows = ((found.what, _cut(found.before), _cut(found.after)) for found in comparison.changes)
-    return Table(("what", "before", "after"), tuple(rows))
-
-
-def moved_table(comparison: ReportChanges) -> Table:
-    """Layers that moved between integer and float, or stay float for another reason."""
-    rows = tuple((found.what, found.before, found.after) for found in comparison.layers)
-    return Table(("layer", "before", "after"), rows)
-
-
-def latency_line(comparison: ReportChanges) -> str:
-    """Return how the latency relative to the float model changed; empty if neither report measured it."""
-    before, after = (
-        "not measured" if ratio is None else f"{ratio:.2f} times float"
-        for ratio in (comparison.latency_before, comparison.latency_after)
-    )
-    return "" if before == after == "not measured" else f"latency: {before} before, {after} after"
-
-
-def worse_table(comparison: ReportChanges) -> Table:
-    """Layers that lost most of their SQNR, at most twenty of them."""
-    rows = tuple(
-        (
-            loss.name,
-            loss.op,
-            format_value(loss.before, "decibel"),
-            format_value(loss.after, "decibel"),
-            format_drop(loss.worse_by, "decibel"),
-        )
-        for loss in (comparison.worse_layers or ())[:MOST_LAYERS]
-    )
-    return Table(("layer that got worse", "op", "before", "after", "worse by"), rows)
-
-
-def worse_line(comparison: ReportChanges) -> str:
-    """Return how many layers got worse, or why that is not known."""
-    found = comparison.worse_layers
-    if found is None:
-        return "layers: not compared; run `ptq analyze` for both runs to see which layers got worse"
-    more = f", {len(found) - MOST_LAYERS} of them not shown" if len(found) > MOST_LAYERS else ""
-    return f"layers whose output lost more than {WORSE_BY_DB:g} dB: {len(found)}{more}"
-
-
-def _result(metric: MetricChange) -> str:
-    """Whether the metric got better or worse, and whether the change is within its interval."""
-    worse = metric.worse_by
-    if worse is None:
-        return "new" if metric.before is None else "gone"
-    if abs(worse) <= TOLERANCE or metric.before == metric.after:
-        return "same"
-    interval = metric.interval
-    is_noise = interval is not None and interval.low <= 0 <= interval.high
-    return ("worse" if worse > 0 else "better") + (", within noise" if is_noise else "")
-
-
-def _cut(text: str) -> str:
-    is_digest = len(text) == DIGEST_LENGTH and not set(text) - set("0123456789abcdef")
-    return text[:SHOWN_DIGEST] if is_digest else text
-
-
-# Several quantized models of one float model, side by side.
+def _metric_text(value: float | None, unit: Unit) -> str:
+    return "NaN" if value is None or math.isnan(value) else format_value(value, unit)
 
 
 def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:

@@ -9,8 +9,9 @@ from ptq_cli.evaluation.document.measurement import ClassValue, Measurement
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.report.html.charts.axis_scale import Scale, widened
-from ptq_cli.report.text.markdown import doubt_text, row_of
-from ptq_cli.report.text.summary import Row, format_drop, format_interval, format_value, metric_labels
+from ptq_cli.report.text.gates import doubt_text, row_of
+from ptq_cli.report.text.numbers import Row, format_drop, format_interval, format_value
+from ptq_cli.report.text.summary import metric_labels
 
 STRIP_WIDTH, STRIP_MARGIN = 180.0, 6.0
 MOST_CLASSES = 100

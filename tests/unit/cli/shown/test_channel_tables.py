@@ -10,7 +10,7 @@ from ptq_cli.core.documents import encode
 from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.views.channel_view import ChannelsView, imbalance_of
 from ptq_cli.recipe.sections import AmaxSettings
-from ptq_cli.report.text.tables import format_share
+from ptq_cli.report.text.numbers import format_share
 from tests.each_case import each_case
 
 

@@ -11,7 +11,7 @@ from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import compare_reports
 from ptq_cli.pipeline.run_compare import run_compare
-from ptq_cli.report.text.summary import latency_line, worse_line, worse_table
+from ptq_cli.report.text.comparison import latency_line, worse_line, worse_table
 from tests.measured import latency_of
 
 

@@ -8,7 +8,7 @@ from ptq_cli.evaluation.document.measurement import hits_to_text
 from ptq_cli.evaluation.document.report_document import AmaxSummary, EvaluationSummary, LayerEntry, Report
 from ptq_cli.evaluation.interval import Flips, drop_interval
 from ptq_cli.evaluation.report_changes import Change, compare_reports
-from ptq_cli.report.text.summary import change_table, difference_table, moved_table, size_line
+from ptq_cli.report.text.comparison import change_table, difference_table, moved_table, size_line
 from tests.measured import measurement
 
 

@@ -11,7 +11,7 @@ from ptq_cli.evaluation.report_changes import compare_reports
 from ptq_cli.evaluation.trade_offs import TradeOffs, layer_differences, trade_offs
 from ptq_cli.report.html.comparison_page import layer_changes, render_comparison
 from ptq_cli.report.html.layer_table import Cell
-from ptq_cli.report.text.tables import trade_off_table
+from ptq_cli.report.text.comparison import trade_off_table
 from tests.pages import Network
 
 NAMES = ("small", "good", "beaten", "unmeasured")

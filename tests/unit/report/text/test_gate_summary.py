@@ -8,7 +8,7 @@ import pytest
 from ptq_cli.evaluation.document.gate_result import GateResult
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import ANYWHERE, Interval
-from ptq_cli.report.text.markdown import doubt_lines, gate_table
+from ptq_cli.report.text.gates import doubt_lines, gate_table
 from ptq_cli.report.text.summary import verdict_line
 from tests.measured import gate_result
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.report.text.markdown import report_to_junit
+from ptq_cli.report.text.gates import report_to_junit
 from tests.measured import gate_result
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "junit.xml"

@@ -7,8 +7,8 @@ import pytest
 from ptq_cli.evaluation.document.gate_result import SWITCHED_OFF, Latency, OwnFileLatency, Times
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
-from ptq_cli.report.text import result_warnings as doubts
-from ptq_cli.report.text.tables import slower_warning, speed_lines
+from ptq_cli.report.text import latency_doubts as doubts
+from ptq_cli.report.text.speed import slower_warning, speed_lines
 from tests.each_case import each_case
 
 CREATED = "2026-01-31T12:00:00Z"

@@ -10,11 +10,12 @@ from ptq_cli.evaluation.document.measurement import ClassValue, Unit
 from ptq_cli.evaluation.document.report_document import ModelEntry, Report
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.report.html.charts.interval_charts import metric_rows
-from ptq_cli.report.text.markdown import gate_table, report_to_markdown
+from ptq_cli.report.text.gates import gate_table
+from ptq_cli.report.text.markdown import report_to_markdown
+from ptq_cli.report.text.numbers import format_value
 from ptq_cli.report.text.summary import (
     class_table,
     comparison_table,
-    format_value,
     label_table,
     no_interval_lines,
     several_tables,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ptq_cli.cli.terminal.output import print_json, print_table, say, tell
-from ptq_cli.report.text.summary import Table
+from ptq_cli.report.text.numbers import Table
 
 ROWS = (
     ("encoder.layers.0.attention", "MatMul", "[?, 64, 128]", "part of something with a rather long name"),
