@@ -8,7 +8,7 @@ from ptq_cli.api.own_words import ModelLike, PathLike, as_model_path, in_own_wor
 from ptq_cli.api.passed_objects import onnx_file
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.cases.device_answers import DeviceAnswers
-from ptq_cli.evaluation.proof import Verification
+from ptq_cli.evaluation.proof.verification import Verification
 from ptq_cli.pipeline.run_bench import BenchOptions, BenchResult, run_bench
 from ptq_cli.pipeline.run_cases import SAMPLES, PackedCases, run_answers, run_pack, write_answers
 from ptq_cli.pipeline.run_verify import KERNEL_STEPS, VerifyOptions, run_verify

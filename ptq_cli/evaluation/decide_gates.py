@@ -1,4 +1,4 @@
-"""A report is held against limits."""
+"""A report held against limits, and the samples that an undecided gate needs."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,13 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.evaluation.document.gate_result import LATENCY, SATURATION, SIZE, GateResult
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.interval import ANYWHERE, Interval
+from ptq_cli.evaluation.interval import (
+    ANYWHERE,
+    Interval,
+    samples_for_width,
+    samples_to_resolve,
+    samples_to_resolve_share,
+)
 from ptq_cli.evaluation.limits import (
     MAX_DROP_FLAG,
     MAX_LATENCY_RATIO_FLAG,
@@ -22,9 +28,6 @@ from ptq_cli.evaluation.limits import (
     bounds_of,
     check_limits,
     percentage,
-    samples_for_drop,
-    samples_for_minimum,
-    samples_for_ratio,
     size_limit,
 )
 from ptq_cli.evaluation.report_changes import baseline_summary, regression, require_comparable_baseline
@@ -220,7 +223,45 @@ def _regression(measurement: Measurement, before: Measurement, limit: Limit, sam
     )
 
 
-# The report that a gate compares with.
+def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """Return about how many samples it takes until the interval of the drop ends at ``limit``."""
+    if measurement.flips is not None:
+        return samples_to_resolve(measurement.flips, limit)
+    return _samples_for(measurement.drop, measurement.drop_interval, limit, samples)
+
+
+def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """Return about how many samples it takes until the interval of the ratio ends at ``limit``.
+
+    Example:
+        >>> perplexity = Measurement(
+        ...     name="perplexity",
+        ...     unit="number",
+        ...     needs_labels=False,
+        ...     higher_is_better=False,
+        ...     quantized_value=20.2,
+        ...     float_value=20.0,
+        ...     ratio_interval=Interval(0.99, 1.03, "bootstrap"),
+        ... )
+        >>> samples_for_ratio(perplexity, limit=1.02, samples=100)
+        400
+    """
+    return _samples_for(measurement.ratio, measurement.ratio_interval, limit, samples)
+
+
+def samples_for_minimum(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """Return about how many samples it takes until the interval of the value ends at ``limit``."""
+    value, interval = measurement.quantized_value, measurement.quantized_interval
+    # A share needs no scaling of its interval: its own score statistic tells the number directly.
+    if interval is not None and interval.method == "wilson":
+        return samples_to_resolve_share(value, limit)
+    return _samples_for(value, interval, limit, samples)
+
+
+def _samples_for(value: float | None, interval: Interval | None, limit: float, samples: int) -> int | None:
+    if value is None or interval is None:
+        return None
+    return samples_for_width(samples, value, interval, limit)
 
 
 def read_baseline(gate: GateSettings) -> Report | None:

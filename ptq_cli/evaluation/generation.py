@@ -16,8 +16,8 @@ from ptq_cli.core.tensors import Array, TensorSpec, format_shape, longest_of, ro
 from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
 from ptq_cli.evaluation.document.generation import GENERATED, Example, Generation
 from ptq_cli.evaluation.document.measurement import Measurement
-from ptq_cli.evaluation.model_outputs import token_input
-from ptq_cli.evaluation.sample_axes import Run, Runs
+from ptq_cli.evaluation.runs.run_models import Run, Runs
+from ptq_cli.evaluation.runs.targets import token_input
 from ptq_cli.evaluation.streams import FreeStates, require_steps
 from ptq_cli.evaluation.unseen_flips import Unseen, unseen_share
 

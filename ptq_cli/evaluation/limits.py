@@ -8,13 +8,6 @@ from types import MappingProxyType
 from ptq_cli.core.errors import GateError
 from ptq_cli.core.process import parse_size
 from ptq_cli.evaluation.document.generation import GENERATED
-from ptq_cli.evaluation.document.measurement import Measurement
-from ptq_cli.evaluation.interval import (
-    Interval,
-    samples_for_width,
-    samples_to_resolve,
-    samples_to_resolve_share,
-)
 from ptq_cli.recipe.sections import GateSettings, Limit
 
 MAX_DROP_FLAG = "--max-drop"
@@ -34,7 +27,6 @@ EXAMPLES = {
     MAX_SIZE_FLAG: "1MB",
     BUDGET_FLAG: "top1=0.5%",
 }
-
 Bounds = tuple[float, float]
 SHARE: Bounds = (0.0, 1.0)
 BOUNDS: dict[str, Bounds] = {
@@ -238,51 +230,3 @@ def _written(limit: Limit) -> str:
 
 def _example(flag: str) -> str:
     return f"for example: {flag} {EXAMPLES[flag]}"
-
-
-# How many samples it would take to tell on which side of a limit the true value lies.
-#
-# They are samples in all, not on top of those that were measured; None where a value has no interval, or is
-# the limit. Shares by Tango 1998 and Wilson 1927, see ``interval``; otherwise by the width of the interval,
-# as in Cochran 1977, "Sampling techniques", chapter 4.
-
-
-def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the drop ends at ``limit``."""
-    if measurement.flips is not None:
-        return samples_to_resolve(measurement.flips, limit)
-    return _samples_for(measurement.drop, measurement.drop_interval, limit, samples)
-
-
-def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the ratio ends at ``limit``.
-
-    Example:
-        >>> perplexity = Measurement(
-        ...     name="perplexity",
-        ...     unit="number",
-        ...     needs_labels=False,
-        ...     higher_is_better=False,
-        ...     quantized_value=20.2,
-        ...     float_value=20.0,
-        ...     ratio_interval=Interval(0.99, 1.03, "bootstrap"),
-        ... )
-        >>> samples_for_ratio(perplexity, limit=1.02, samples=100)
-        400
-    """
-    return _samples_for(measurement.ratio, measurement.ratio_interval, limit, samples)
-
-
-def samples_for_minimum(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the value ends at ``limit``."""
-    value, interval = measurement.quantized_value, measurement.quantized_interval
-    # A share needs no scaling of its interval: its own score statistic tells the number directly.
-    if interval is not None and interval.method == "wilson":
-        return samples_to_resolve_share(value, limit)
-    return _samples_for(value, interval, limit, samples)
-
-
-def _samples_for(value: float | None, interval: Interval | None, limit: float, samples: int) -> int | None:
-    if value is None or interval is None:
-        return None
-    return samples_for_width(samples, value, interval, limit)

@@ -7,14 +7,12 @@ from typing import Annotated, TypeVar
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import Verdict
 from ptq_cli.evaluation.document.measurement import Measurement, Unit
-from ptq_cli.evaluation.document.report_document import LayerEntry, Report
+from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import Interval
 
 T = TypeVar("T")
-
 COMPARISON = "sqnr_db"  # what models are compared by where no metric has a value of the float model
 
 
@@ -176,47 +174,3 @@ def _notes(reports: Sequence[Report]) -> tuple[str, ...]:
 
 def _differ(values: Iterable[object]) -> bool:
     return len(set(values)) > 1
-
-
-# Each layer in two quantized models: where it runs, and how near its output is to the float model's.
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerDifference:
-    """A layer of either model."""
-
-    name: str
-    op: str
-    before: LayerEntry | None
-    after: LayerEntry | None
-    sqnr_before: float | None = None
-    sqnr_after: float | None = None
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether it runs elsewhere, for another reason, or is in one model only."""
-        before, after = self.before, self.after
-        return before is None or after is None or before.placement != after.placement
-
-
-def layer_differences(
-    before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
-) -> tuple[LayerDifference, ...]:
-    """Each layer of two reports, in the second's order; those that only the first has come last."""
-    old, new = ({layer.name: layer for layer in report.layers} for report in (before, after))
-    first, second = map(_sqnr, analyses) if analyses is not None else ({}, {})
-    return tuple(
-        LayerDifference(
-            name=name,
-            op=(new.get(name) or old[name]).op,
-            before=old.get(name),
-            after=new.get(name),
-            sqnr_before=first.get(name),
-            sqnr_after=second.get(name),
-        )
-        for name in dict.fromkeys([*new, *old])
-    )
-
-
-def _sqnr(analysis: Analysis) -> dict[str, float | None]:
-    return {layer.name: layer.sqnr_accumulated_db for layer in analysis.layers}

@@ -10,28 +10,25 @@ from ptq_cli.core.documents import to_json
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import sizes_of
+from ptq_cli.evaluation.analysis.activation_rows import activation_rows
 from ptq_cli.evaluation.analysis.analysis_document import (
-    QUANTITIES,
     Analysis,
     AnalyzedModels,
     Cost,
     MetricSummary,
     Samples,
-    overlay_path,
 )
-from ptq_cli.evaluation.analysis.analyzed_layers import (
-    better_activation_method,
-    better_weight_method,
-    constant_rows,
-    layer_rows,
-)
+from ptq_cli.evaluation.analysis.better_methods import better_activation_method, better_weight_method
+from ptq_cli.evaluation.analysis.constant_rows import constant_rows
 from ptq_cli.evaluation.analysis.judge import SQNR, Judge, Yardstick
-from ptq_cli.evaluation.analysis.measure_layers import LayerSubject, Measured, activation_rows, measure
+from ptq_cli.evaluation.analysis.layer_rows import layer_rows
+from ptq_cli.evaluation.analysis.measure_layers import LayerSubject, Measured, measure
 from ptq_cli.evaluation.analysis.noise_shares import NoiseShare, NoiseShares, noise_shares
+from ptq_cli.evaluation.analysis.overlays import QUANTITIES, overlay_path
 from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.evaluation.document.gate_result import current_time
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
-from ptq_cli.evaluation.proof import saturation_here
+from ptq_cli.evaluation.proof.saturation import saturation_here
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.pipeline.evaluation.analysis_subject import (
     ACTIVATIONS,

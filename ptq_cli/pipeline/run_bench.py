@@ -14,10 +14,11 @@ from ptq_cli.core.errors import ProfilerError, RecipeValueError, RuntimeFailedEr
 from ptq_cli.core.files import Content
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.evaluation.analysis.analysis_document import Analysis, overlay_path, overlays
+from ptq_cli.evaluation.analysis.analysis_document import Analysis
+from ptq_cli.evaluation.analysis.overlays import overlay_path, overlays
 from ptq_cli.evaluation.document.report_document import Saturation
 from ptq_cli.evaluation.latency import LatencyComparison, Scenario, measure_latencies
-from ptq_cli.evaluation.proof import saturation_here
+from ptq_cli.evaluation.proof.saturation import saturation_here
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, node_times, scaled_to
 from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model
 from ptq_cli.models.loading.onnx_source import input_specs

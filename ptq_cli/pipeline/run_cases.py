@@ -40,7 +40,7 @@ from ptq_cli.evaluation.cases.manifest import (
     run_tensors,
     write_cases,
 )
-from ptq_cli.evaluation.proof import STEPS
+from ptq_cli.evaluation.proof.graph_differences import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, read_model, serialize, store_model
 from ptq_cli.pipeline.evaluation.report_page import page_with_devices

@@ -10,8 +10,13 @@ from ptq_cli.core.files import write_together
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
 from ptq_cli.evaluation.decide_gates import decide, read_baseline
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.report_changes import ReportChanges, compare_reports
-from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs, layer_differences, trade_offs
+from ptq_cli.evaluation.report_changes import (
+    LayerDifference,
+    ReportChanges,
+    compare_reports,
+    layer_differences,
+)
+from ptq_cli.evaluation.trade_offs import TradeOffs, trade_offs
 from ptq_cli.recipe.sections import GateSettings
 
 REPORT = "report.json"

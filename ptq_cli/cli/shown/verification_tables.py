@@ -8,8 +8,8 @@ from pathlib import Path
 from ptq_cli.cli.terminal.output import print_table, say, tell, warn_of_result
 from ptq_cli.cli.terminal.phrases import as_typed, counted, counting_notes
 from ptq_cli.core.words import format_count
-from ptq_cli.evaluation.proof import (
-    DOUBTFUL_DB,
+from ptq_cli.evaluation.proof.graph_differences import DOUBTFUL_DB
+from ptq_cli.evaluation.proof.verification import (
     KernelComparison,
     KernelDifference,
     OutputDifference,

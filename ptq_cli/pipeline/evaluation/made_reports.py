@@ -10,7 +10,6 @@ from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import to_json
 from ptq_cli.core.errors import PtqError
 from ptq_cli.core.progress import ProgressCallback
-from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.decide_gates import decide
 from ptq_cli.evaluation.document.details import Changes, Details
 from ptq_cli.evaluation.document.gate_result import Times
@@ -24,9 +23,10 @@ from ptq_cli.evaluation.document.report_document import (
     Report,
     Saturation,
 )
-from ptq_cli.evaluation.evaluator import Evaluation
-from ptq_cli.evaluation.proof import saturates_here, saturation_of
+from ptq_cli.evaluation.proof.saturation import saturates_here, saturation_of
 from ptq_cli.evaluation.report_changes import require_same_model
+from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, accuracy_levels, other_levels
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels

@@ -18,7 +18,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.core.read_files import sha256_file
-from ptq_cli.evaluation.evaluator import Evaluation
+from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.models.static_shapes import reopened
 from ptq_cli.pipeline.calibration.measure import CalibrationSubject, provenance_of

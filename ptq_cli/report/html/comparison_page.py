@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.evaluation.report_changes import WORSE_BY_DB, ReportChanges
-from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs
+from ptq_cli.evaluation.report_changes import WORSE_BY_DB, LayerDifference, ReportChanges
+from ptq_cli.evaluation.trade_offs import TradeOffs
 from ptq_cli.report.html.layer_table import LAST, Cell, bounded, decibel_cell
 from ptq_cli.report.html.page_view import MOST_LAYERS, render
 from ptq_cli.report.text.comparison import change_table, difference_table, trade_off_table

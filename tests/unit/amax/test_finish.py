@@ -67,7 +67,7 @@ def test_nothing_else_changes_a_scale() -> None:
         "qdq/write/block_weights.py",
         "qdq/write/site_parameters.py",
         "recovery/quantized_layer.py",
-        "evaluation/analysis/analyzed_layers.py",
+        "evaluation/analysis/better_methods.py",
     }
     package = Path(ptq_cli.__file__).parent
     found = {

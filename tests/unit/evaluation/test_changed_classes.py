@@ -5,9 +5,9 @@ import pytest
 
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation import changed_classes as module
-from ptq_cli.evaluation.changed_classes import ChangeCollector
-from ptq_cli.evaluation.model_outputs import Place
+from ptq_cli.evaluation.runs import changed_classes as module
+from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.model_outputs import Place
 from tests.each_case import each_case
 
 

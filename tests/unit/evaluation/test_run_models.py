@@ -10,10 +10,11 @@ from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import EmptyDataError, LabelError, MetricError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.evaluation.document.measurement import hits_to_text
-from ptq_cli.evaluation.evaluator import Evaluation, Evaluator, judged_metrics
 from ptq_cli.evaluation.interval import Flips, drop_interval, share_interval
 from ptq_cli.evaluation.metrics.spec import metric_specs
-from ptq_cli.evaluation.sample_axes import Runs, run_evaluator
+from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
+from ptq_cli.evaluation.runs.judged import judged_metrics
+from ptq_cli.evaluation.runs.run_models import Runs, run_evaluator
 from tests.each_case import each_case
 
 SAMPLES, CLASSES = 30, 6

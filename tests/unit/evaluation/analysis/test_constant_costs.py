@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.analysis.analyzed_layers import overflowing, use_of
+from ptq_cli.evaluation.analysis.constant_rows import overflowing, use_of
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.pair_grids import Grid
 

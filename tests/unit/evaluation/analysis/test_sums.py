@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from ptq_cli.core.arithmetic import QuantParameters, fake_quantize, parameters_from_range
 from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.analysis.judge import (
+from ptq_cli.evaluation.analysis.sums import (
     ExactSum,
     NoiseSums,
     QuantizationSums,

@@ -7,8 +7,8 @@ import pytest
 from ptq_cli.core.errors import UsageError
 from ptq_cli.evaluation.document.gate_result import Latency
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.report_changes import compare_reports
-from ptq_cli.evaluation.trade_offs import TradeOffs, layer_differences, trade_offs
+from ptq_cli.evaluation.report_changes import compare_reports, layer_differences
+from ptq_cli.evaluation.trade_offs import TradeOffs, trade_offs
 from ptq_cli.report.html.comparison_page import layer_changes, render_comparison
 from ptq_cli.report.html.layer_table import Cell
 from ptq_cli.report.text.comparison import trade_off_table

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from ptq_cli.core.errors import GateError
+from ptq_cli.evaluation.decide_gates import samples_for_drop, samples_for_minimum
 from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.evaluation.interval import Flips, Interval
 from ptq_cli.evaluation.limits import (
@@ -14,8 +15,6 @@ from ptq_cli.evaluation.limits import (
     check_limits,
     parse_limits,
     percentage,
-    samples_for_drop,
-    samples_for_minimum,
     size_limit,
 )
 from ptq_cli.evaluation.metrics.metric_registry import (

@@ -11,13 +11,13 @@ from packaging.version import Version
 
 from ptq_cli.cli.shown.verification_tables import print_verification
 from ptq_cli.core.documents import encode
-from ptq_cli.evaluation.proof import (
+from ptq_cli.evaluation.proof.graph_differences import compare_kernels
+from ptq_cli.evaluation.proof.verification import (
     KernelComparison,
     KernelDifference,
     OutputComparison,
     OutputDifference,
     Verification,
-    compare_kernels,
 )
 from ptq_cli.pipeline.run_verify import VerifyOptions, _together, run_verify
 from ptq_cli.pipeline.setup.resolve import Request

@@ -1,8 +1,4 @@
-"""Outputs whose samples are not on axis 0 are turned, so that every metric sees them sample by sample.
-
-A recurrent network may return its steps first, [steps, samples, classes]; one that takes a single sample may
-return anything.
-"""
+"""Batches of one shard, each measured by itself, from which the parts of a set become the whole."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,157 +10,8 @@ import numpy.typing as npt
 
 from ptq_cli.calibdata.dataset.batches import Batch, Shard
 from ptq_cli.core.errors import MergeError, MetricError
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.core.tensors import Array, is_array
-from ptq_cli.evaluation.evaluator import Evaluator, ModelOutputs
 from ptq_cli.evaluation.metrics.base import State
-from ptq_cli.evaluation.streams import FreeStates, require_steps
-
-# All models on the same batches, once, and every metric of the way.
-
-
-Run = Callable[[dict[str, Array]], Sequence[Array]]
-"""Inputs by name to outputs in the order of the model's output names."""
-
-
-@dataclass(frozen=True)
-class Runs:
-    """The models: the float one, the quantized ones, and the PyTorch one where it is evaluated too."""
-
-    of_float: Run
-    quantized: tuple[Run, ...]
-    pytorch: Run | None = None
-
-    def of(self, batch: Batch) -> ModelOutputs:
-        """Each model's outputs of a batch."""
-        return ModelOutputs(
-            self.of_float(batch.inputs),
-            [run(batch.inputs) for run in self.quantized],
-            self.pytorch(batch.inputs) if self.pytorch is not None else None,
-        )
-
-
-@dataclass(frozen=True)
-class StreamRuns(Runs):
-    """Models of which the quantized ones run on their own states, and then on the float model's.
-
-    Attributes:
-        own: the states of each quantized model.
-        axes: where the samples of each output are; what is fed back stays as the model has it.
-    """
-
-    own: tuple[FreeStates, ...] = ()
-    axes: tuple["Axis", ...] = ()
-
-    def of(self, batch: Batch) -> ModelOutputs:
-        """Each model's outputs of a step."""
-        step, free = require_steps(batch), []
-        for run, states in zip(self.quantized, self.own, strict=True):
-            outputs = run(states.inputs(step))
-            states.keep(step, outputs)
-            free.append(turned(outputs, self.axes))
-        forced = [turned(run(step.inputs), self.axes) for run in self.quantized]
-        return ModelOutputs(turned(self.of_float(step.inputs), self.axes), [*free, *forced])
-
-
-def run_evaluator(
-    evaluator: "Evaluator | PartEvaluator",
-    runs: Runs,
-    batches: Iterable[Batch],
-    *,
-    total: int | None = None,
-    progress: ProgressCallback = silent,
-    after_batch: Callable[[], None] | None = None,
-) -> None:
-    """Feed the outputs of all models to an evaluator, one batch at a time; the float model runs once for all.
-
-    Memory holds one batch, and what each sample adds to a metric: see ``SampleSums``. The size of the batches
-    changes no value, as long as the models' outputs do not depend on it.
-
-    The evaluator may have seen samples before, which count in the progress: ``batches`` are what is left of
-    the set, ``total`` is the number of samples of all of it.
-    """
-    for batch in batches:
-        evaluator.update(batch, runs.of(batch))
-        progress(Progress("evaluate", evaluator.samples, total))
-        if after_batch is not None and batch.completes:
-            after_batch()
-
-
-Axis = int | None
-"""Where the samples of an output are; None where that is not known, and the output is left as it is."""
-NO_AXIS = -1  # all of the output is of the one sample
-
-
-def axes_for_one_sample(outputs: Sequence[Array]) -> tuple[Axis, ...]:
-    """Return where the sample is in the outputs of a model that only takes batches of one.
-
-    Example:
-        >>> axes_for_one_sample([np.ones((1, 10)), np.ones((20, 1, 10)), np.ones((20, 10))])
-        (0, 1, -1)
-    """
-    return tuple(
-        next((axis for axis, size in enumerate(output.shape[:2]) if size == 1), NO_AXIS)
-        if is_array(output)
-        else None
-        for output in outputs
-    )
-
-
-def axes_that_grow(one: Sequence[Array], two: Sequence[Array]) -> tuple[Axis, ...]:
-    """Axis of each output that grows with the batch.
-
-    Edge case: None where no axis or several do, such as of detections, whose number depends on what is seen.
-
-    Example:
-        >>> axes_that_grow([np.ones((2, 1, 10)), np.ones(7)], [np.ones((2, 2, 10)), np.ones(9)])
-        (1, None)
-    """
-    return tuple(_growing_axis(a, b) for a, b in zip(one, two, strict=True))
-
-
-def _growing_axis(one: Array, two: Array) -> Axis:
-    if not is_array(one) or not is_array(two) or one.ndim != two.ndim:
-        return None
-    grown = [
-        axis for axis, sizes in enumerate(zip(one.shape, two.shape, strict=True)) if sizes[0] != sizes[1]
-    ]
-    is_found = len(grown) == 1 and (one.shape[grown[0]], two.shape[grown[0]]) == (1, 2)
-    return grown[0] if is_found else None
-
-
-def samples_first(run: Run, axes: Sequence[Axis]) -> Run:
-    """Return what runs a model and puts the samples of its outputs on axis 0."""
-    if all(axis in (0, None) for axis in axes):
-        return run
-    return lambda inputs: turned(run(inputs), axes)
-
-
-def turned(outputs: Sequence[Array], axes: Sequence[Axis]) -> list[Array]:
-    """Return outputs with their samples on axis 0."""
-    return [_turned(*pair) for pair in zip(outputs, axes, strict=True)]
-
-
-def _turned(output: Array, axis: Axis) -> Array:
-    if axis is None or not is_array(output):
-        return output
-    return output[None] if axis == NO_AXIS else np.moveaxis(output, axis, 0)
-
-
-def axis_before(axis: int, samples: Axis) -> int:
-    """Axis of an output as the model has it, from its axis after ``samples`` were put on axis 0.
-
-    Example:
-        >>> [axis_before(axis, 1) for axis in (1, 2)], axis_before(1, NO_AXIS), axis_before(1, 0)
-        ([0, 2], 0, 1)
-    """
-    if samples is None:
-        return axis
-    return axis - 1 if samples == NO_AXIS or axis <= samples else axis
-
-
-# The batches of one shard, each measured by itself, from which the parts of a set become the whole.
-
+from ptq_cli.evaluation.runs.evaluator import Evaluator, ModelOutputs
 
 ALL_AT_ONCE = "evaluate all samples in one process, or with --batch-size 1"
 
@@ -256,9 +103,6 @@ def _not_full(batch: MeasuredBatch, batch_size: int) -> MergeError:
         "cannot know which samples follow",
         hint=f"the shapes of the data's samples differ: {ALL_AT_ONCE}",
     )
-
-
-# States of many batches as a few arrays, and back: what a file of a part holds.
 
 
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -12,7 +12,7 @@ from ptq_cli.core.documents import decode, encode
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.document.details import ChangedSample, Changes
 from ptq_cli.evaluation.metrics.base import State
-from ptq_cli.evaluation.model_outputs import Place
+from ptq_cli.evaluation.runs.model_outputs import Place
 
 MOST_SAMPLES = 1000
 MOST_PICTURES = 60
