@@ -30,24 +30,16 @@ class Unseen:
 
 Reach = Callable[[Sequence[Float64Array], Sequence[Float64Array]], Sequence[Unseen]]
 """From values, and from them without one sample each, to how far unseen flips may move each."""
-
-MISSED = 0.05  # the probability with which no sample shows what that share does
-
-RULE_OF_THREE = -float(np.log(MISSED))
-"""How many flips that are expected leave no trace with this probability."""
-
+MISSED = 0.05  # probability with which no sample shows what that share does
+RULE_OF_THREE = -float(np.log(MISSED))  # expected flips that leave no trace with this probability
 TRUSTED = 4.0
 """Flips of equal weight: so many or fewer do not show what others are like; of twice as many a quarter of the
 unseen ones counts, of ten times as many a hundredth."""
 
 
 def unseen_share(samples: npt.ArrayLike) -> Float64Array:
-    """Largest share of a population of which none is among the samples with 5 % probability.
+    """Largest share of a population of which none is among so many samples with 5 % probability.
 
-    Args:
-        samples: how many there are, at least 1.
-
-    Shapes: any; the result has the same.
     Source: Hanley and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?" (the rule of
     three).
 
@@ -64,13 +56,11 @@ def after_unseen_flips(values: Float64Array, samples: npt.ArrayLike, total: int,
     It is the smaller one of two: samples of all classes turn wrong, or those of one class alone.
 
     Args:
-        values: of each class, 0 if all its samples are wrong.
-        samples: how many each class has.
+        values: of each class, 0 if all its samples are wrong, [classes].
+        samples: how many each class has, [classes].
         total: samples of all classes.
         sides: 2 where a wrong sample costs twice, such as a pixel that misses a class and is in another.
 
-    Shapes: values and samples [classes].
-    Units: the values'.
     Edge case: A class that is only predicted has no sample that can turn wrong. 0 without a class.
 
     Example:
@@ -87,7 +77,7 @@ def after_unseen_flips(values: Float64Array, samples: npt.ArrayLike, total: int,
 
 
 def moved_by_unseen(value: float, left_out: Float64Array, flipped: float | None) -> float:
-    """Return how far a value moves if as many samples turn wrong as may be without one seen.
+    """Distance that a value moves if as many samples turn wrong as may be without one seen.
 
     Args:
         value: of all samples.
@@ -115,13 +105,9 @@ def with_unseen(drawn: Float64Array, left_out: Float64Array, unseen: Unseen) -> 
     three. They count in so far as few samples changed, or carry the variance: if many do, the samples show
     what flips are like, and the bootstrap's own assumption holds.
 
-    Args:
-        drawn: values of samples drawn with replacement.
-        left_out: values without one sample each, or without one group of samples each.
-        unseen: how far unseen flips may move the value.
+    ``drawn`` [resamples] are values of samples drawn with replacement, ``left_out`` [groups] those without
+    one sample, or one group of samples, each.
 
-    Shapes: drawn [resamples]; left_out [groups].
-    Units: the values'.
     Edge case: Without a flip the ends are those of the unseen ones.
     Source: Rubin 1981, "The Bayesian bootstrap"; Bonett and Price 2012, "Adjusted Wald confidence interval
     for a difference of binomial proportions based on paired data", adds a sample of each kind likewise. That
