@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "quantize": ("pipeline.run_quantize:QuantizationResult", "pipeline.run_quantize_folder:FolderResult"),
     "tune": ("pipeline.run_tune:TuneResult",),
     "verify": (
-        "evaluation.proof:Verification",
+        "evaluation.proof.verification:Verification",
         "pipeline.run_verify_folder:VerifiedFolder",
         "pipeline.run_cases:PackedCases",
         FILES["devices.json"],

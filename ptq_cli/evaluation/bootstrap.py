@@ -121,7 +121,7 @@ def _resampled_sums(rows: Float64Array, resamples: int) -> Float64Array:
 
 
 def _acceleration(left_out: Float64Array) -> float:
-    """Return how fast the standard error changes with the value, from values without one sample each."""
+    """Rate at which the standard error changes with the value, from values without one sample each."""
     if not np.isfinite(left_out).all():
         return 0.0
     deviations = left_out.mean() - left_out

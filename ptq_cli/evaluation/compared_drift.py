@@ -1,4 +1,4 @@
-"""From what new data left to the document of their drift: rows of tensors, limits and the verdict."""
+"""New data compared with a calibration: rows of tensors, limits, verdict, and the histograms of a page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -147,14 +147,14 @@ def _calibrated_rows(observed: Observed) -> dict[str, Values | None]:
 
 
 def _chance(observed: Observed, calibrated: Mapping[str, Values | None]) -> Chance | None:
-    """Return what chance explains; None where nothing is known of it."""
+    """Distances that chance explains; None where nothing is known of them."""
     seen, count = observed.seen, observed.calibration_samples
     known = {name: seen.grids[name] for name, row in calibrated.items() if row is not None}
     return chance_of(seen.blocks, known, count) if known and not _too_few(seen.blocks, count) else None
 
 
 def _too_few(blocks: Blocks, calibration_samples: int) -> str:
-    """Return why chance cannot be told; empty if it can."""
+    """Reason why drift cannot be told from chance; empty if it can."""
     needed = (
         (blocks.samples, FEWEST_SAMPLES, "samples"),
         (blocks.count, FEWEST_BLOCKS, "batches"),
@@ -249,9 +249,6 @@ class _Rows:
         )
 
 
-# The verdict.
-
-
 def _faults(drift: Drift, observed: Observed) -> Iterator[str]:
     # In the order of the graph: an input makes all that follows NaN.
     for name, (_, calibrated) in observed.watched.items():
@@ -294,9 +291,6 @@ def _doubt(drift: Drift, observed: Observed) -> str:
     if all(item.movement is None for item in drift.tensors):
         return "the calibration kept only ranges, which do not tell whether values have moved"
     return _too_few(observed.seen.blocks, drift.calibration_samples)
-
-
-# What the page draws.
 
 
 def _picture(observed: Observed, name: str, calibrated: Values | None) -> Picture | None:

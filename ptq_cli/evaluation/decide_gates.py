@@ -82,7 +82,7 @@ def _bounds(metric: Measurement) -> Bounds | None:
 
 
 def _known(interval: Interval | None, value: float) -> Interval | None:
-    """Return where a measured value lies for the population; of NaN there is nothing to know."""
+    """Interval of a measured value, unknown without one; of NaN there is nothing to know."""
     return ANYWHERE if interval is None and not math.isnan(value) else interval
 
 
@@ -224,14 +224,14 @@ def _regression(measurement: Measurement, before: Measurement, limit: Limit, sam
 
 
 def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the drop ends at ``limit``."""
+    """About how many samples it takes until the interval of the drop ends at ``limit``."""
     if measurement.flips is not None:
         return samples_to_resolve(measurement.flips, limit)
     return _samples_for(measurement.drop, measurement.drop_interval, limit, samples)
 
 
 def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the ratio ends at ``limit``.
+    """About how many samples it takes until the interval of the ratio ends at ``limit``.
 
     Example:
         >>> perplexity = Measurement(
@@ -250,7 +250,7 @@ def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> i
 
 
 def samples_for_minimum(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the value ends at ``limit``."""
+    """About how many samples it takes until the interval of the value ends at ``limit``."""
     value, interval = measurement.quantized_value, measurement.quantized_interval
     # A share needs no scaling of its interval: its own score statistic tells the number directly.
     if interval is not None and interval.method == "wilson":

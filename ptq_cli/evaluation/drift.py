@@ -26,18 +26,13 @@ from ptq_cli.evaluation.interval import Interval
 Values = npt.NDArray[np.float64]
 
 CELLS = 128  # of the grid over a quantizer's range: two steps of 8 bits each
-STEPS = 256  # a range has as many steps of 8 bits; whatever the format, distances are in these
-NULL_DRAWS = 4000
+STEPS = 256  # of 8 bits over a range; whatever the format, distances are in these
+NULL_DRAWS = 4000  # of what chance alone moves
 FALSE_ALARM = 0.001  # chance that data which did not move are called moved, of all tensors together
-LEAST_DISTANCE = 1.0
-"""In steps of 8 bits. Smaller movements do no harm: rounding alone moves a value by up to half a step."""
+LEAST_DISTANCE = 1.0  # steps of 8 bits that do harm: rounding alone moves a value by up to half a step
 FEWEST_SAMPLES, FEWEST_CALIBRATED, FEWEST_BLOCKS = 100, 32, 20
-"""New samples, samples of the calibration, and blocks. Of fewer, sums of skewed tensors are not normal
-enough to tell what happens once in 1,000 times."""
-BLOCKS = 64  # at most: from twice as many samples on, neighbors share a block
-
-
-# The grid of a tensor, and the row of sums that a block of samples leaves on it.
+"""Below these, sums of skewed tensors are not normal enough to tell what happens once in 1,000 times."""
+BLOCKS = 64  # kept at most: from twice as many samples on, neighbors share a block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +77,7 @@ COUNT, CLIPPED, ERROR, POWER = 0, -3, -2, -1
 
 
 def row_of(grid: Grid, statistics: TensorStatistics) -> Values:
-    """Return what values add to the sums of a tensor.
+    """Row of sums that a tensor's values add.
 
     Shapes: the result has (E + 4,), for E edges.
     Edge case: Values of a bin that an edge cuts are taken to be spread evenly over the bin. Of a quantizer to
@@ -111,7 +106,7 @@ def row_of(grid: Grid, statistics: TensorStatistics) -> Values:
 
 
 def _below(bins: SignedBins, zeros: int, edges: Values) -> Values:
-    """Return how many values are at most as large as each edge."""
+    """Number of values that are at most as large as each edge."""
     wide = bins.high > bins.low
     ends = np.column_stack([bins.low[wide], bins.high[wide]]).ravel()
     below = np.concatenate([[0], np.cumsum(bins.counts[wide])])
@@ -122,11 +117,8 @@ def _below(bins: SignedBins, zeros: int, edges: Values) -> Values:
     return found + zeros * (edges >= 0.0)
 
 
-# What sums tell.
-
-
 def distances(grid: Grid, sums: Values, calibrated: Values) -> Values:
-    """Return how far values lie from those of the calibration.
+    """Distance of values from those of the calibration.
 
     The Wasserstein distance of order 1: how far a value has to be moved, on average, to turn one histogram
     into the other. It is the area between the distribution functions, which are known at the edges; what
@@ -170,9 +162,6 @@ def decibels(ratio: float) -> float:
         (30.0, inf)
     """
     return -10 * math.log10(ratio) if ratio > 0 else math.inf
-
-
-# Blocks of whole samples: intervals, and what chance explains.
 
 
 class Blocks:
@@ -233,7 +222,7 @@ class Chance:
 def chance_of(
     blocks: Blocks, grids: Mapping[str, Grid], calibration_samples: int, *, draws: int = NULL_DRAWS
 ) -> Chance:
-    """Return how far chance alone moves the tensors.
+    """Distances that chance alone moves the tensors.
 
     Each draw weighs the deviations of all blocks with the same normal numbers for all tensors, so that what
     depends on one sample stays together, and gives the difference between two sets of as many samples as

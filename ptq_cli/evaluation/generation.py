@@ -1,4 +1,7 @@
-"""Prompts that the float and the quantized models continue greedily, each after its own tokens."""
+"""Prompts that the float and the quantized models continue greedily, each after its own tokens.
+
+They are read step by step where states are carried, otherwise as whole sequences.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -77,7 +80,7 @@ class Continuation:
 def continuation_of(
     tokens: int, inputs: Sequence[TensorSpec], ranks: Mapping[str, int | None], carries: Sequence[Carry]
 ) -> Continuation:
-    """Return how prompts of a model are continued; refuse a model of which that cannot be.
+    """Inputs and outputs by which prompts of a model are continued; refuse a model without them.
 
     ``ranks`` are the axes of its outputs, None where they are not known.
     """
@@ -142,9 +145,6 @@ def _not_scores(name: str, found: str) -> MetricError:
 def _beside(ids: str, name: str) -> str:
     """Name of the mask, the positions or the types of an input of tokens: of a decoder its own."""
     return ids.removesuffix("input_ids") + name if ids.endswith("input_ids") else name
-
-
-# The prompts, one at a time: step by step where states are carried, otherwise as whole sequences.
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def _grown(how: Continuation, run: Run, inputs: Mapping[str, Array], prompt: Tok
 
 
 def _arrays(how: Continuation, inputs: Mapping[str, Array], tokens: Sequence[int]) -> dict[str, Array]:
-    """Return what a model reads of a sequence, filled up at its end to the length that the model fixes."""
+    """Inputs of a model for a sequence, filled up at its end to the length that the model fixes."""
     count, own = len(tokens), inputs[how.ids].shape[1]
     rows = {
         how.ids: np.array(tokens),
@@ -255,9 +255,6 @@ def _arrays(how: Continuation, inputs: Mapping[str, Array], tokens: Sequence[int
         found[name] = np.zeros((1, before + (how.width or count)), array.dtype)
         found[name][0, before : before + count] = row
     return found
-
-
-# How far the tokens are equal.
 
 
 def first_difference(one: Tokens, other: Tokens) -> int | None:

@@ -62,7 +62,7 @@ class Flips:
 
 
 def mcnemar_p_value(lost: int, gained: int) -> float:
-    """Two-sided probability of flips at least as one-sided if quantization favors neither side; 1 without any.
+    """Two-sided probability of flips at least as one-sided if quantization favors no side; 1 without any.
 
     Each flip is then a toss of a coin: ``min(1, 2 P(X <= min(lost, gained)))`` for X binomial with
     ``lost + gained`` tosses. Computed in integers, so exact except for one division.

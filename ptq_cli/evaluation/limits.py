@@ -39,7 +39,7 @@ metrics would tell, but it imports numpy, and a gate alone is decided at once.""
 
 
 def bounds_of(metric: str) -> Bounds | None:
-    """Return between which values a metric of ptq lies, or None if it is open at one end, or not known."""
+    """Bounds of a metric of ptq, or None if it is open at one end, or not known."""
     name = metric.partition("[")[0]
     return SHARE if re.fullmatch("top[1-9][0-9]*", name) else BOUNDS.get(name)
 
@@ -99,7 +99,7 @@ def check_limits(gate: GateSettings, bounds: Mapping[str, Bounds | None] = Mappi
 
 
 def size_limit(text: str) -> int:
-    """Return how many bytes ``--max-size`` says.
+    """Bytes that ``--max-size`` says.
 
     Units: ``MB`` is 1,000,000 bytes, ``MiB`` is 1,048,576; a number alone is bytes.
     """

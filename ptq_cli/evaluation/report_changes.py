@@ -37,12 +37,12 @@ def require_same_model(model: ModelSummary, earlier: ModelSummary) -> None:
 
 
 def baseline_summary(baseline: Report) -> BaselineSummary:
-    """Return what a later report says of its baseline."""
+    """Date and model of a baseline, for a later report."""
     return BaselineSummary(baseline.created, baseline.model.quantized_model.sha256)
 
 
 def regression(before: Measurement, after: Measurement, samples: int) -> Measurement:
-    """Return how one metric of the quantized model changed, as if the earlier model were the float one.
+    """Change of one metric of the quantized model, as if the earlier model were the float one.
 
     Edge case: There is no interval where the reports do not say which samples are right: of an SQNR, a
     cosine, or a report of format version 1.
@@ -142,7 +142,7 @@ class ReportChanges:
 def compare_reports(
     before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
 ) -> ReportChanges:
-    """Return what changed; metrics in the order of the first report, those that are new at the end.
+    """Changes between two reports; metrics in the order of the first, those that are new at the end.
 
     Edge case: Reports of different models or data are compared as well: what differs is listed.
     """

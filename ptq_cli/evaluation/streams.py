@@ -1,4 +1,4 @@
-"""Quantized models on their own states and on the float model's, and what that gives step by step."""
+"""Quantized models on their own states and on the float model's: errors by step, recordings drawn whole."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,9 +49,6 @@ class FreeStates:
         self._recordings = batch.recordings
 
 
-# Which recording and which step each sample is.
-
-
 class SamplePlaces:
     """The recording and the step of each sample, in the order of the set."""
 
@@ -74,7 +71,7 @@ class SamplePlaces:
         return np.unique(self.places[:, 0], return_inverse=True)[1].reshape(-1)
 
     def state(self) -> State:
-        """Return what a checkpoint holds."""
+        """Arrays for a checkpoint."""
         return {"places": self.places}
 
     def join(self, states: Sequence[State]) -> None:
@@ -112,7 +109,7 @@ def drawn_by(recordings: Indices | None, found: Resampling, samples: int) -> Res
 
 
 def with_count(rows: Float64Array) -> Float64Array:
-    """Return rows with a column of ones, whose sum is the number of samples."""
+    """Rows with a column of ones, whose sum is the number of samples."""
     return np.hstack([rows, np.ones((len(rows), 1))])
 
 
@@ -120,9 +117,6 @@ def _summed(rows: Float64Array, group: Indices, count: int) -> Float64Array:
     sums = np.zeros((count, rows.shape[1]))
     np.add.at(sums, group, rows)
     return sums
-
-
-# Errors by step.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +131,7 @@ class SteppedMetric:
     of_float: Resampling | None = None
 
     def sums(self, samples: int) -> dict[str, SampleSums] | None:
-        """Return what each sample adds, by whose it is; None if that is not known of each."""
+        """Sums of the samples by whose they are; None if they are not known of each."""
         found = {"free": self.free, "forced": self.forced, "of_float": self.of_float}
         known = {name: item for name, item in found.items() if item is not None}
         kept = {
@@ -154,7 +148,7 @@ def stream_of(
     metrics: Sequence[SteppedMetric],
     forced: tuple[Measurement, ...],
 ) -> Stream:
-    """Return what was measured step by step; the first metric tells the worst step."""
+    """Errors by step; the first metric tells the worst step."""
     found, recordings = places.places, places.recordings
     steps = found[:, 1]
     longest, samples = int(steps.max()) + 1, len(found)
@@ -187,7 +181,7 @@ def stream_of(
 
 
 def _by_group(metrics: Mapping[str, SampleSums], group: Indices, samples: int) -> dict[str, Float64Array]:
-    """Return values of groups of samples: [groups] each."""
+    """Values of groups of samples: [groups] each."""
     count, found = int(group.max()) + 1, {}
     for name, item in metrics.items():
         sums = _summed(with_count(item.rows), group, count)
@@ -197,7 +191,7 @@ def _by_group(metrics: Mapping[str, SampleSums], group: Indices, samples: int) -
 
 
 def _tenths(steps: Indices, recordings: Indices) -> tuple[npt.NDArray[np.bool_], ...]:
-    """Return which samples are of the first tenth of their recording, and which of the last."""
+    """Samples of the first tenth of their recording, and those of the last."""
     lengths = np.zeros(int(recordings.max()) + 1, np.int64)
     np.maximum.at(lengths, recordings, steps + 1)
     own = lengths[recordings]
@@ -208,7 +202,7 @@ def _tenths(steps: Indices, recordings: Indices) -> tuple[npt.NDArray[np.bool_],
 def _drift(
     metric: SteppedMetric, sums: Mapping[str, SampleSums], steps: Indices, recordings: Indices
 ) -> StepDrift:
-    """Return how much worse the last tenth of each recording is than its first."""
+    """Loss from the first tenth of each recording to its last."""
     count, samples, sign = int(recordings.max()) + 1, len(steps), 1 if metric.higher_is_better else -1
     places: dict[tuple[str, int], slice] = {}
     columns: list[Float64Array] = []

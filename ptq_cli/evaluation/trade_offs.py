@@ -52,7 +52,7 @@ class TradeOffs:
 
 
 def trade_offs(reports: Sequence[Report], names: Sequence[str], metric: str | None = None) -> TradeOffs:
-    """Return what each model costs and keeps.
+    """Accuracy, size and time of each model, and which no other beats.
 
     They are judged by ``metric``, or by the first that all reports have, with labels if possible.
     """
@@ -89,7 +89,7 @@ def trade_offs(reports: Sequence[Report], names: Sequence[str], metric: str | No
 
 
 def best(costs: Sequence[float | None], values: Sequence[float]) -> tuple[bool, ...]:
-    """Return which candidates are on the Pareto front: none is at least as good in both and better in one.
+    """Candidates on the Pareto front: no other is at least as good in both and better in one.
 
     Less of the costs is better, of which three digits count, as a reader sees them, and more of the values. A
     cost of None and a value of NaN take no part.
@@ -138,7 +138,7 @@ def _goodness(found: Measurement) -> float:
 
 
 def _interval(found: Measurement) -> Interval | None:
-    """Return where the quantized model's value lies."""
+    """Interval of the quantized model's value."""
     drop = found.drop_interval
     if drop is None or found.float_value is None:
         return found.quantized_interval

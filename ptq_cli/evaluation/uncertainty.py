@@ -90,7 +90,7 @@ def _with(measurement: Measurement, intervals: Intervals) -> Measurement:
 
 
 def _with_width(interval: Interval | None) -> Interval | None:
-    """Return None for an interval without width: it would pass any limit, with certainty."""
+    """An interval, or None without width: it would pass any limit, with certainty."""
     return interval if interval is not None and interval.low < interval.high else None
 
 
@@ -133,7 +133,7 @@ def _of_weights(of_float: Reweighed, of_quantized: Reweighed, sign: int, resampl
 
 
 def _reach(of_float: SampleSums | Reweighed, of_quantized: SampleSums | Reweighed, sign: int) -> Reach:
-    """Return how far flips that no sample shows may move the value, the drop and the ratio."""
+    """Function that tells how far flips that no sample shows may move the value, the drop and the ratio."""
     changed: int | None = None
     if of_float.rows is not None and of_quantized.rows is not None:
         changed = int(np.count_nonzero((of_float.rows != of_quantized.rows).any(axis=1)))

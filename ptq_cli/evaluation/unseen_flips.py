@@ -134,7 +134,7 @@ def _largest_share(left_out: Float64Array) -> float:
 
 @lru_cache(maxsize=4)  # one number of resamples has one order
 def _laplace(count: int) -> Float64Array:
-    """Return quantiles of Laplace's distribution in a seeded order, the 97.5 % one being 1."""
+    """Quantiles of Laplace's distribution in a seeded order, the 97.5 % one being 1."""
     places = (np.arange(count) + 0.5) / count
     quantiles = np.where(places < 0.5, np.log(2 * places), -np.log(2 * (1 - places))) / RULE_OF_THREE
     return np.random.default_rng(0).permutation(quantiles)

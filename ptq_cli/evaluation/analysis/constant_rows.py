@@ -117,7 +117,7 @@ def _constant_row(
 
 
 def use_of(constant: ConstantValues, channel_axis: int | None) -> ConstantUse:
-    """Return how a constant uses its integers."""
+    """Use of the integers of a constant."""
     noise = NoiseSums()
     noise.update(constant.floats[None], constant.values[None], 1)
     amax = _channel_amax(constant.floats, channel_axis if constant.axis is None else constant.axis)

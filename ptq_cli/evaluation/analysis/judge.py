@@ -90,7 +90,7 @@ class Judge:
 
 
 def drop(float_value: float | None, value: float, *, higher_is_better: bool) -> float | None:
-    """Return how much worse a value is than the float model's; None for a metric that compares two models.
+    """Loss of a value beside the float model's; None for a metric that compares two models.
 
     Edge case: NaN where both are infinite: nothing can be told of them.
 

@@ -196,7 +196,7 @@ class Measured:
         return run
 
     def _as_computed(self, name: str, held: Held) -> Array:
-        """Return what readers of integers see; of a tensor without a pair, its floats."""
+        """Values that readers of integers see; of a tensor without a pair, its floats."""
         if held.integers is not None:
             return dequantize(held.integers, self._subject.pairs[name].parameters)
         return self._subject.staged.floats(name, held)

@@ -26,7 +26,7 @@ COLORS = {"integer": "#91cf60", "float": "#fc8d59"}
 
 
 def overlay_path(file: Path, quantity: str) -> Path:
-    """Return where the overlay of a quantity is written: the file itself has the SQNR.
+    """File of the overlay of a quantity; the file itself has the SQNR.
 
     Example:
         >>> [overlay_path(Path("sqnr.json"), quantity).name for quantity in (SQNR, TIME)]

@@ -43,7 +43,7 @@ class ExactSum:
 
 
 def decibels(signal: float, noise: float) -> float:
-    """Return ``10 log10(signal / noise)``, as the metric ``sqnr_db`` does.
+    """``10 log10(signal / noise)``, as in the metric ``sqnr_db``.
 
     Edge case: No noise is inf, also of no signal; noise without signal is -inf.
 

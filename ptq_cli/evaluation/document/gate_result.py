@@ -1,4 +1,4 @@
-"""What a report says of limits, warnings and times."""
+"""Gates, warnings and times of a report."""
 
 import math
 import time
@@ -23,11 +23,8 @@ Kind = Literal[
 GateVerdict = Literal["pass", "fail", "undecided"]
 Verdict = Literal["pass", "fail", "no gate"]
 
-SIZE = "size"  # stands where a metric's name does, for the kind ``max_size``
-
-LATENCY = "latency"  # likewise, for the kind ``max_latency_ratio``
-
-SATURATION = "saturation"  # likewise, for the kind ``require_portable``
+SIZE, LATENCY, SATURATION = "size", "latency", "saturation"
+"""Names in place of a metric's, for ``max_size``, ``max_latency_ratio`` and ``require_portable``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +87,7 @@ def is_held(kind: Kind, limit: float, value: float) -> bool:
 
 
 def verdict(results: Sequence[GateResult]) -> Verdict:
-    """Return ``"pass"`` if every limit is held, ``"fail"`` if one is not, ``"no gate"`` without limits."""
+    """``"pass"`` if every limit is held, ``"fail"`` if one is not, ``"no gate"`` without limits."""
     if not results:
         return "no gate"
     return "pass" if all(result.passed for result in results) else "fail"
@@ -108,9 +105,6 @@ class Judgement:
     def verdict(self) -> Verdict:
         """``pass`` if every gate passed, ``fail`` if one did not, ``no gate`` without gates."""
         return verdict(self.gates)
-
-
-# What a user should know of a result although nothing failed.
 
 
 WarningCode = Literal[
@@ -136,9 +130,6 @@ class ReportWarning:
     ]
     message: Annotated[str, "What was found, with the reasons."]
     hints: Annotated[tuple[str, ...], "What to try, most promising first."] = ()
-
-
-# What differs between two reports of the same input: when they were made, and how long the models took.
 
 
 Timestamp = Annotated[
@@ -221,7 +212,7 @@ class Latency:
 
 
 def inverse(ratio: float) -> float:
-    """Return one over a ratio of times; infinity of 0, which no clock measured.
+    """One over a ratio of times; infinity of 0, which no clock measured.
 
     Example:
         >>> inverse(0.5), inverse(0.0)
@@ -231,7 +222,7 @@ def inverse(ratio: float) -> float:
 
 
 def latency_verdict(interval: Interval | None) -> LatencyVerdict:
-    """Return what the ratio of a model's time to another one's says; see ``Latency.verdict``."""
+    """Verdict on the ratio of a model's time to another one's; see ``Latency.verdict``."""
     low, high = (interval.low, interval.high) if interval is not None else (0.0, math.inf)
     if low > EQUAL:
         return "slower"

@@ -13,7 +13,7 @@ from ptq_cli.runtime.probes import is_signed_exact
 
 
 def saturation_of(model: ir.Model, target: Target) -> Saturation:
-    """Return which layers of a file can saturate, of those that a target's rules compute in integers."""
+    """Layers of a file that can saturate, of those that a target's rules compute in integers."""
     if not is_quantized(model):
         return NOTHING
     graph = named(model.clone())
@@ -22,7 +22,7 @@ def saturation_of(model: ir.Model, target: Target) -> Saturation:
 
 
 def saturation_here(model: ir.Model, target: Target) -> Saturation:
-    """Return which layers of a file can saturate as ptq runs it on this processor."""
+    """Layers of a file that can saturate as ptq runs it on this processor."""
     return saturation_of(model, target) if _adds_in_16_bits(target) else NOTHING
 
 

@@ -52,7 +52,7 @@ class ChangeCollector:
                 self._samples.append(self._sample(int(row), int(before[row]), int(after[row]), place))
 
     def state(self) -> State:
-        """Return what a checkpoint holds."""
+        """Arrays for a checkpoint."""
         text = json.dumps([self._applies, encode(Changes(self._total, (), tuple(self._samples)))])
         return {"noted": np.frombuffer(text.encode(), np.uint8)}
 
@@ -75,7 +75,7 @@ class ChangeCollector:
             self._samples.append(sample if shown else replace(sample, picture=""))
 
     def changes(self, class_names: Sequence[str]) -> Changes | None:
-        """Return what was noted; None if the output is not one of classes."""
+        """Changed samples; None if the output is not one of classes."""
         return Changes(self._total, tuple(class_names), tuple(self._samples)) if self._applies else None
 
     def _sample(self, row: int, before: int, after: int, place: Place) -> ChangedSample:

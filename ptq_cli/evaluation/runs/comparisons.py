@@ -58,7 +58,7 @@ class Comparisons:
                 metric.update(expected, found)
 
     def measurements(self, samples: int, recordings: Indices | None = None) -> list[Measurement]:
-        """Return what was measured, output by output: under the plain name for the first.
+        """Measurements output by output: under the plain name for the first.
 
         Intervals are of drawn ``recordings`` where the samples are steps of them.
         """
@@ -94,7 +94,7 @@ class Comparisons:
         return {self._name(metric, index): metrics[metric] for index, metrics in found if metric in metrics}
 
     def state(self) -> State:
-        """Return what a checkpoint holds."""
+        """Arrays for a checkpoint."""
         reasons = {
             f"{index}/{LEFT_OUT}/why": np.frombuffer(reason.encode(), np.uint8)
             for index, reason in self._left_out.items()

@@ -151,7 +151,7 @@ class Evaluator:
         self.batches += batch.completes
 
     def evaluations(self) -> tuple[Evaluation, ...]:
-        """Return what was measured, of each quantized model."""
+        """Measurements of each quantized model."""
         if not self.samples:
             raise EmptyDataError(
                 "the evaluation data has no sample",
@@ -178,7 +178,7 @@ class Evaluator:
         return tuple(replace(item, stream=stream) for item, stream in zip(own, streams, strict=True))
 
     def _stepped(self, index: int) -> list[SteppedMetric]:
-        """Return what is told step by step of a quantized model: the SQNR of outputs, and named metrics."""
+        """Metrics of a quantized model by step: the SQNR of outputs, and named metrics."""
         models = [self._quantized[place] for place in (index, index + len(self._quantized) // 2)]
         free, forced = (self._comparisons[self._quantized.index(model)].named("sqnr_db") for model in models)
         found = [
@@ -204,15 +204,15 @@ class Evaluator:
         ]
 
     def state(self) -> State:
-        """Return what a checkpoint holds of all metrics."""
+        """Arrays for a checkpoint, of all metrics."""
         return self.metrics_state() | self.watches_state()
 
     def metrics_state(self) -> State:
-        """Return what a checkpoint holds, without what the watches have seen."""
+        """Arrays for a checkpoint, without those of the watches."""
         return _state_of(self._holders())
 
     def watches_state(self) -> State:
-        """Return what a checkpoint holds of the watches."""
+        """Arrays for a checkpoint, of the watches."""
         return _state_of(self._watched())
 
     def load_state(self, state: State, *, batches: int, samples: int) -> None:

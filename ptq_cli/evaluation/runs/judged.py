@@ -62,7 +62,7 @@ def judged_measurement(
     samples: int,
     recordings: Indices | None = None,
 ) -> Measurement:
-    """Return what a metric measured of a quantized model and of the float one, with their intervals."""
+    """Measurement of a quantized model and of the float one, with intervals."""
     spec, of_float, of_quantized = judged.spec, metrics[FLOAT], metrics[model]
     code = spec.code
     plain = Measurement(
@@ -88,7 +88,7 @@ def judged_measurement(
 def compared_measurement(
     judged: Judged, metric: LabelMetric, samples: int, recordings: Indices | None = None
 ) -> Measurement:
-    """Return what a metric measured of which the float model gives the labels: it has one value."""
+    """Measurement of a metric whose labels are of the float model: it has one value."""
     plain = Measurement(
         name=judged.spec.name,
         unit=metric.unit,

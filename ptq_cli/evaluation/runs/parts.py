@@ -58,7 +58,7 @@ class PartEvaluator:
         self.batches.append(MeasuredBatch(number, batch.size, evaluator.metrics_state()))
 
     def watches_state(self) -> State:
-        """Return what the watches have seen."""
+        """Arrays of the watches."""
         return self._first.watches_state()
 
     def resume(self, batches: Sequence[MeasuredBatch], watched: State) -> None:

@@ -80,7 +80,7 @@ def run_evaluator(
 
 
 def samples_first(run: Run, axes: Sequence[Axis]) -> Run:
-    """Return what runs a model and puts the samples of its outputs on axis 0."""
+    """Function that runs a model and puts the samples of its outputs on axis 0."""
     if all(axis in (0, None) for axis in axes):
         return run
     return lambda inputs: turned(run(inputs), axes)

@@ -16,7 +16,7 @@ NO_AXIS = -1  # all of the output is of the one sample
 
 
 def axes_for_one_sample(outputs: Sequence[Array]) -> tuple[Axis, ...]:
-    """Return where the sample is in the outputs of a model that only takes batches of one.
+    """Axis of the sample in each output of a model that only takes batches of one.
 
     Example:
         >>> axes_for_one_sample([np.ones((1, 10)), np.ones((20, 1, 10)), np.ones((20, 10))])
@@ -53,7 +53,7 @@ def _growing_axis(one: Array, two: Array) -> Axis:
 
 
 def turned(outputs: Sequence[Array], axes: Sequence[Axis]) -> list[Array]:
-    """Return outputs with their samples on axis 0."""
+    """Outputs with their samples on axis 0."""
     return [_turned(*pair) for pair in zip(outputs, axes, strict=True)]
 
 

@@ -62,7 +62,7 @@ def chosen_tokens(name: str, of_float: Array, place: Place) -> Labels:
 
 
 def pooled(name: str, output: Array, place: Place) -> Array:
-    """Return embeddings [N, features]: of [N, T, features] the mean over the positions that count.
+    """Embeddings [N, features]: of [N, T, features] the mean over the positions that count.
 
     Edge case: An output [N, features] is returned as it is. Where no position counts, the embedding is zero.
     """
@@ -82,7 +82,7 @@ def pooled(name: str, output: Array, place: Place) -> Array:
 
 
 def kept_positions(place: Place, output: Array) -> Mask:
-    """Return which positions of an output [N, T, …] count, [N, T] of booleans.
+    """Positions of an output [N, T, …] that count, [N, T] of booleans.
 
     Edge case: Without an input that is a mask, those whose label is not -100; without such labels all.
     """
@@ -97,7 +97,7 @@ def kept_positions(place: Place, output: Array) -> Mask:
 
 
 def _given(place: Place, output: Array) -> Labels | None:
-    """Return labels that say something of each position; None if the data has others, or none."""
+    """Labels of each position; None if the data has others, or none."""
     labels = place.batch.labels
     is_given = labels is not None and labels.dtype.kind in "iu" and labels.shape == output.shape[:2]
     return labels if is_given else None
@@ -111,7 +111,7 @@ def _input_tokens(place: Place, output: Array) -> Array | None:
 
 
 def token_input(names: Sequence[str]) -> str | None:
-    """Return which input holds the tokens, of those of whole numbers with two axes.
+    """Input that holds the tokens, of those of whole numbers with two axes.
 
     Example:
         >>> token_input(["input_ids", "attention_mask"]), token_input(["input_ids", "decoder_input_ids"])
@@ -238,7 +238,7 @@ def _values(name: str, output: Array, labels: Array, place: Place) -> tuple[Arra
 
 
 def _pairs(name: str, output: Array, labels: Array, place: Place) -> tuple[Array, Array]:
-    """Return embeddings, or one score per sample, with one label per sample."""
+    """Embeddings, or one score per sample, with one label per sample."""
     if output.size == len(output) and labels.ndim == 1:
         return output.reshape(len(output)), labels
     if output.ndim < 2 or labels.ndim != 1:

@@ -11,7 +11,7 @@ EFFECTS = ("lost", "gained", "still wrong", "changed")
 
 
 def change_view(changes: Changes) -> dict[str, Any]:
-    """Return what the page shows of the changes: counts by effect and by pair of classes, and the samples.
+    """Counts of the changes by effect and by pair of classes, and the samples.
 
     Edge case: Counts by effect and by pair cover the samples that the details hold: the first thousand.
 

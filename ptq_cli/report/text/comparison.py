@@ -29,7 +29,7 @@ def change_table(comparison: ReportChanges) -> Table:
 
 
 def size_line(comparison: ReportChanges) -> str:
-    """Return how the quantized file's size changed, in words."""
+    """Change of the quantized file's size, in words."""
     before, after = comparison.bytes_before, comparison.bytes_after
     if before == after:
         return f"size: {format_bytes(after)}, unchanged"
@@ -38,7 +38,7 @@ def size_line(comparison: ReportChanges) -> str:
 
 
 def difference_table(comparison: ReportChanges) -> Table:
-    """Return what else differs; digests are cut to their first characters."""
+    """Other differences; digests are cut to their first characters."""
     rows = ((found.what, _cut(found.before), _cut(found.after)) for found in comparison.changes)
     return Table(("what", "before", "after"), tuple(rows))
 
@@ -50,7 +50,7 @@ def moved_table(comparison: ReportChanges) -> Table:
 
 
 def latency_line(comparison: ReportChanges) -> str:
-    """Return how the latency relative to the float model changed; empty if neither report measured it."""
+    """Change of the latency relative to the float model; empty if neither report measured it."""
     before, after = (
         "not measured" if ratio is None else f"{ratio:.2f} times float"
         for ratio in (comparison.latency_before, comparison.latency_after)
@@ -74,7 +74,7 @@ def worse_table(comparison: ReportChanges) -> Table:
 
 
 def worse_line(comparison: ReportChanges) -> str:
-    """Return how many layers got worse, or why that is not known."""
+    """Number of layers that got worse, or why it is not known."""
     found = comparison.worse_layers
     if found is None:
         return "layers: not compared; run `ptq analyze` for both runs to see which layers got worse"

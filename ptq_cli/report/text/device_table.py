@@ -22,7 +22,7 @@ KERNEL_COLUMNS = ("kernel", "type", "differ", "steps")
 
 
 def device_table(result: DeviceAnswers) -> Table:
-    """Return what each device gave."""
+    """A row for each device."""
     return Table(COLUMNS, tuple(_row(item) for item in result.devices))
 
 
@@ -46,7 +46,7 @@ def share_text(share: float | None) -> str:
 
 
 def time_text(item: DeviceAnswer) -> str:
-    """Return how long a run took; empty if none did."""
+    """Time of a run; empty if none was timed."""
     if item.seconds is None:
         return ""
     return f"{format_latency(item.seconds)}{' emulated' if item.emulated else ''}"

@@ -52,7 +52,7 @@ def _ends(interval: Interval | None) -> str:
 
 
 def expected_line(drift: Drift) -> str:
-    """Return what noise the quantized tensors add to the output; empty if none becomes integers."""
+    """SQNR that the noise of the quantized tensors leads to expect; empty if none becomes integers."""
     found = drift.expected
     if found is None:
         return ""

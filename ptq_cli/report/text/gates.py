@@ -57,7 +57,7 @@ def doubt_text(gate: GateResult, report: Report) -> str:
 
 
 def limited_text(gate: GateResult) -> str:
-    """Return what a gate limits, in words."""
+    """Quantity that a gate limits, in words."""
     return {
         "max_drop": f"drop of {gate.metric}",
         "max_regression": f"regression of {gate.metric}",
@@ -95,7 +95,7 @@ def result_text(gate: GateResult) -> str:
 
 
 def row_of(report: Report, gate: GateResult) -> Row:
-    """Return what is limited, the limit, the measured value, its interval, and the result."""
+    """Cells of a gate: what it limits, the limit, the measured value, its interval, and the result."""
     unit = _unit(report, gate)
     limit, value = limit_text(gate, unit)
     interval = "unknown" if gate.is_unknown else format_interval(gate.interval, unit)
@@ -144,7 +144,7 @@ def _write_size(size: float, decimals: int | None = None) -> str:
 
 
 def _needed_text(needed: int | None, seen: int) -> str:
-    """Return how many samples would decide a gate, in words.
+    """Number of samples that would decide a gate, in words.
 
     Example:
         >>> _needed_text(9123, 2000), _needed_text(None, 2000)

@@ -13,7 +13,7 @@ MOST_WAITING = 1.25
 
 
 def latency_doubts(found: LatencyComparison, names: Sequence[str]) -> tuple[str, ...]:
-    """Return why the numbers say little; nothing if there is no reason."""
+    """Reasons why the numbers say little, if there are any."""
     return tuple(filter(None, (_too_short(found.models, names), _busy(found), _too_many(found.threads))))
 
 

@@ -81,7 +81,7 @@ def _gates(report: Report) -> str:
 
 
 def escape(text: str, most: int = MAX_CELL) -> str:
-    r"""Return Markdown that shows ``text`` literally: it makes no markup, HTML, link or mention.
+    r"""Markdown that shows ``text`` literally: it makes no markup, HTML, link or mention.
 
     Every character that has a meaning in Markdown or HTML becomes a numeric reference, which CommonMark never
     takes for structure. ``@`` and ``#`` also get a zero-width space, because GitHub looks for mentions and

@@ -189,7 +189,7 @@ def _low_sqnr(
 
 
 def _in_float(layers: Sequence[LayerEntry], work: Work) -> str:
-    """Return why layers that compute are in float, summed by reason, the largest share first."""
+    """Reasons why layers that compute are in float, the largest share of the work first."""
     total = sum(work.get(layer.name) or 0 for layer in layers)
     sums: dict[tuple[str, str], int] = {}
     for layer in layers:

@@ -8,7 +8,7 @@ SHOWN_TOKENS = 16  # of a continuation without a tokenizer
 
 
 def stream_table(report: Report) -> Table:
-    """Return metrics on both kinds of states, and in the first and the last tenth of the steps."""
+    """Metrics on both kinds of states, and in the first and the last tenth of the steps."""
     header = ("over the steps", "own", "float's", "begin", "end", "loss", INTERVAL)
     if report.stream is None:
         return Table(header, ())

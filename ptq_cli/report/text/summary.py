@@ -36,7 +36,7 @@ def verdict_line(report: Report) -> str:
 
 
 def metric_labels(report: Report) -> dict[str, str]:
-    """Return how each metric is called in tables: with its output, if there are several that were judged.
+    """Label of each metric in tables: with its output, if there are several that were judged.
 
     Edge case: A name such as ``top1[logits]`` has its output already.
     """
@@ -123,7 +123,7 @@ def size_table(report: Report) -> Table:
 
 
 def placement_line(report: Report) -> str:
-    """Return how many layers run on integers and how many stay float."""
+    """Number of layers on integers, and of those that stay float."""
     integer, floating = report.quantized_layers, report.float_layers
     runs = "layer runs" if integer == 1 else "layers run"
     return f"{integer} {runs} on integers, {floating} stay{'s' if floating == 1 else ''} float"
@@ -166,7 +166,7 @@ def placement_table(report: Report) -> Table:
 
 
 def origin_table(report: Report) -> Table:
-    """Return what is needed to make the report again: versions, settings, data, hashes."""
+    """Versions, settings, data and hashes, to make the report again."""
     calibrated, seen, noun = report.calibration.samples, report.evaluation.samples, report.evaluation.noun
     rows = (
         ("model", f"{report.model.source}, float {_short(report.model.float_model.sha256)}"),
@@ -193,7 +193,7 @@ def _short(digest: str) -> str:
 
 
 def share_table(analysis: Analysis) -> Table:
-    """Return what the output is with the weights, the activations, or both quantized."""
+    """Output with the weights, the activations, or both quantized."""
     shares = analysis.shares
     metric = analysis.metric if shares.both.metric is not None else None
     found = {
@@ -214,7 +214,7 @@ def _metric_text(value: float | None, unit: Unit) -> str:
 
 
 def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
-    """Return tables with one column per report: metrics with their drops, then comparisons and sizes."""
+    """Tables with one column per report: metrics with their drops, then comparisons and sizes."""
     names = tuple(report.model.quantized_model.name for report in reports)
     labels = metric_labels(reports[0])
     metrics = list(zip(*(report.metrics for report in reports), strict=True))

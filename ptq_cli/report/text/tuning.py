@@ -31,7 +31,7 @@ def _row(step: LadderStep, names: list[str], *, chosen: bool) -> Row:
 
 
 def budgeted(check: BudgetCheck) -> str:
-    """Return what a budget limits, in words: a drop, or a value."""
+    """Quantity that a budget limits, in words: a drop, or a value."""
     return f"drop of {check.metric}" if check.kind == "max_drop" else check.metric
 
 
