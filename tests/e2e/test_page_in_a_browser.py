@@ -19,7 +19,7 @@ from ptq_cli.report.html.comparison_page import render_comparison
 from ptq_cli.report.html.page_view import render_page
 from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.pages import Network
-from tests.unit.report.test_ladder import LADDER
+from tests.unit.evaluation.document.test_ladder import LADDER
 
 DESK = 1280
 LARGE_DESK = 1440

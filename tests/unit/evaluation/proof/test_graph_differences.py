@@ -1,5 +1,6 @@
-"""Kernels alone: rounding is one step, what is wrong is named, and how steps add up does not count."""
+"""Outputs in steps of their grid; kernels alone, of which rounding is one step and what is wrong is named."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from packaging.version import Version
 
 from ptq_cli.cli.shown.verification_tables import print_verification
 from ptq_cli.core.documents import encode
-from ptq_cli.evaluation.proof.graph_differences import compare_kernels
+from ptq_cli.evaluation.proof.graph_differences import OutputSums, compare_kernels, compare_optimized
 from ptq_cli.evaluation.proof.verification import (
     KernelComparison,
     KernelDifference,
@@ -23,6 +24,7 @@ from ptq_cli.pipeline.run_verify import VerifyOptions, _together, run_verify
 from ptq_cli.pipeline.setup.resolve import Request
 from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.qdq.proof.kernels_apart import kernels_apart
+from tests.each_case import each_case
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>'
 SOFTMAX = f"""{HEAD} g (float[n, 4] x) => (float[n, 4] y)
@@ -133,3 +135,48 @@ def test_kernels_that_are_right_together_are_not_wrong():
         found = _together(alone, OutputComparison("x.npy", 4, (output,)))
         assert found.right_together == is_right
     assert not _together(alone, None).right_together
+
+
+def difference(written, optimized, scale=None):
+    sums = OutputSums()
+    sums.add(np.array(written, np.float32), np.array(optimized, np.float32))
+    return sums.difference("y", scale)
+
+
+def test_steps_are_those_of_the_grid():
+    found = difference([0.0, 1.0, 2.0], [0.0, 1.5, 2.0], scale=0.25)
+    assert (found.absolute, found.steps, found.on_grid) == (0.5, 2.0, True)
+    assert found.sqnr_db == pytest.approx(10 * math.log10(5 / 0.25))
+
+
+def test_without_a_grid_steps_are_of_8_bits_over_the_range():
+    found = difference([0.0, 255.0], [0.0, 252.0])
+    assert (found.step, found.steps, found.on_grid) == (1.0, 3.0, False)
+
+
+def test_the_same_numbers_have_no_difference_whatever_they_are():
+    found = difference([math.nan, math.inf, -math.inf, 0.0], [math.nan, math.inf, -math.inf, 0.0])
+    assert (found.absolute, found.steps, found.sqnr_db) == (0.0, 0.0, math.inf)
+
+
+@each_case(
+    "written, optimized",
+    [
+        ([1.0, 2.0], [1.0, math.nan]),
+        ([1.0, 2.0], [1.0, math.inf]),
+        ([[1.0], [2.0]], [[1.0, 1.0], [2.0, 2.0]]),
+    ],
+    ids=["nan", "inf", "a shape that would broadcast"],
+)
+def test_what_cannot_be_compared_is_an_infinite_difference(written, optimized):
+    found = difference(written, optimized)
+    assert (found.absolute, found.steps, found.sqnr_db) == (math.inf, math.inf, -math.inf)
+    assert difference(1.0, 3.0, scale=1.0).steps == 2.0, "one number without axes is compared"
+
+
+def test_nothing_to_compare_is_left_out():
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N] x) => (float[N] y, int64[M] i)
+        { y = Relu(x) i = ArgMax<axis=0, keepdims=1>(x) }"""
+    model = onnx.parser.parse_model(text).SerializeToString()
+    found, samples = compare_optimized(model, [{"x": np.ones(3, np.float32)}] * 2, {}, threads=1)
+    assert ([item.output for item in found], samples) == (["y"], 6)
