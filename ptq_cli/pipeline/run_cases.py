@@ -11,14 +11,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ptq_cli.core.errors import (
-    AnswerError,
-    GateError,
-    InputFileError,
-    OtherCasesError,
-    PtqError,
-    UsageError,
-)
+from ptq_cli.core.errors import AnswerError, GateError, InputFileError, OtherCasesError, PtqError, UsageError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import is_folder

@@ -3,13 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.evaluation.analysis.causes import (
-    GOOD_DB,
-    Finding,
-    Use,
-    activation_finding,
-    tensor_not_finite,
-)
+from ptq_cli.evaluation.analysis.causes import GOOD_DB, Finding, Use, activation_finding, tensor_not_finite
 from ptq_cli.evaluation.analysis.measure_layers import Measured
 from ptq_cli.evaluation.analysis.sums import channel_imbalance, range_used
 from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis

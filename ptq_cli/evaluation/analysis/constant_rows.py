@@ -8,12 +8,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import FloatArray
-from ptq_cli.evaluation.analysis.causes import (
-    GOOD_DB,
-    Finding,
-    Use,
-    weight_finding,
-)
+from ptq_cli.evaluation.analysis.causes import GOOD_DB, Finding, Use, weight_finding
 from ptq_cli.evaluation.analysis.sums import NoiseSums, channel_imbalance, range_used
 from ptq_cli.evaluation.analysis.tensor_rows import TensorAnalysis
 from ptq_cli.evaluation.bootstrap import Float64Array

@@ -5,11 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ptq_cli.evaluation.analysis.analysis_document import LayerAnalysis, MetricSummary, Order
-from ptq_cli.evaluation.analysis.causes import (
-    Finding,
-    layer_finding,
-    layer_not_finite,
-)
+from ptq_cli.evaluation.analysis.causes import Finding, layer_finding, layer_not_finite
 from ptq_cli.evaluation.analysis.judge import drop
 from ptq_cli.evaluation.analysis.measure_layers import LayerSubject, Measured, Variants
 from ptq_cli.evaluation.analysis.tensor_rows import Sensitivity, TensorAnalysis

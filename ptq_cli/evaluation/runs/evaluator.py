@@ -20,13 +20,7 @@ from ptq_cli.evaluation.runs.model_outputs import (
     require_same_shapes,
 )
 from ptq_cli.evaluation.runs.targets import fitting_targets
-from ptq_cli.evaluation.streams import (
-    Indices,
-    SamplePlaces,
-    SteppedMetric,
-    require_steps,
-    stream_of,
-)
+from ptq_cli.evaluation.streams import Indices, SamplePlaces, SteppedMetric, require_steps, stream_of
 
 SEPARATOR = "/"  # between the parts of a key of the state; metrics' own keys hold none
 

@@ -13,10 +13,7 @@ from ptq_cli.evaluation.metrics.base import LabelMetric
 from ptq_cli.evaluation.metrics.class_accuracy import ClassAccuracy
 from ptq_cli.evaluation.metrics.named_code import Make, metric_maker
 from ptq_cli.evaluation.metrics.spec import MetricSpec
-from ptq_cli.evaluation.streams import (
-    Indices,
-    drawn_by,
-)
+from ptq_cli.evaluation.streams import Indices, drawn_by
 from ptq_cli.evaluation.uncertainty import with_interval, with_paired_intervals
 from ptq_cli.recipe.recipe_layers import relative_location
 

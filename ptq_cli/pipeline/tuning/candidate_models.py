@@ -35,12 +35,7 @@ from ptq_cli.pipeline.setup.run_directory import RunDirectory
 from ptq_cli.pipeline.tuning.candidate import Candidate, Seen
 from ptq_cli.pipeline.tuning.layer_noise import layer_noise
 from ptq_cli.pipeline.tuning.layer_ranking import LOUDEST, LayerRanking, TuneCheckpoint, layer_costs
-from ptq_cli.pipeline.tuning.sixteen_bits import (
-    BLOCK,
-    activations_of,
-    weight_only_candidates,
-    wide_format,
-)
+from ptq_cli.pipeline.tuning.sixteen_bits import BLOCK, activations_of, weight_only_candidates, wide_format
 from ptq_cli.plan.dynamic_layers import dynamic_candidates
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types

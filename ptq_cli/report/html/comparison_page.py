@@ -21,7 +21,7 @@ def render_comparison(
     page = {
         "title": f"{len(found.models)} quantized models by {found.metric}",
         "found": found,
-        "float_value": format_value(value, found.unit) if value is not None else "",
+        "float_value": format_value(value, found.unit),
         "float_size": format_bytes(size) if size is not None else "",
         "models": trade_off_table(found),
         "metrics": change_table(changes) if changes is not None else None,

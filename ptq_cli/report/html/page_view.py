@@ -26,13 +26,7 @@ from ptq_cli.report.html.evidence import Evidence
 from ptq_cli.report.html.fact_rows import headline, origin_rows, time_rows
 from ptq_cli.report.html.layer_table import layer_table
 from ptq_cli.report.html.time_table import time_table
-from ptq_cli.report.text.device_table import (
-    NUMBERS,
-    device_table,
-    kernel_table,
-    missed_lines,
-    reference_line,
-)
+from ptq_cli.report.text.device_table import NUMBERS, device_table, kernel_table, missed_lines, reference_line
 from ptq_cli.report.text.numbers import share_of_float
 from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table
 from ptq_cli.report.text.summary import (

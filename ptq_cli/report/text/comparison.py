@@ -1,9 +1,7 @@
 """Reports beside each other: what changed between two, and which of several is best."""
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.evaluation.document.gate_result import (
-    inverse,
-)
+from ptq_cli.evaluation.document.gate_result import inverse
 from ptq_cli.evaluation.interval import TOLERANCE
 from ptq_cli.evaluation.report_changes import WORSE_BY_DB, MetricChange, ReportChanges
 from ptq_cli.evaluation.trade_offs import ComparedModel, TradeOffs
@@ -18,11 +16,8 @@ def change_table(comparison: ReportChanges) -> Table:
     """Each metric: both values, how much worse it became, the interval, and the result in words."""
     rows = []
     for metric in comparison.metrics:
-        before, after = (
-            "" if value is None else format_value(value, metric.unit)
-            for value in (metric.before, metric.after)
-        )
-        worse = "" if metric.worse_by is None else format_drop(metric.worse_by, metric.unit)
+        before, after = (format_value(value, metric.unit) for value in (metric.before, metric.after))
+        worse = format_drop(metric.worse_by, metric.unit)
         interval = format_interval(metric.interval, metric.unit)
         rows.append((metric.name, before, after, worse, interval, _result(metric)))
     return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), tuple(rows))
@@ -121,7 +116,7 @@ def _trade_off_row(model: ComparedModel, found: TradeOffs) -> Row:
     return (
         model.name,
         format_value(model.value, found.unit),
-        "" if model.drop is None else format_drop(model.drop, found.unit),
+        format_drop(model.drop, found.unit),
         format_interval(model.interval, found.unit),
         format_bytes(model.bytes),
         f"{100 * model.size_ratio:.1f} %",

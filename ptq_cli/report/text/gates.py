@@ -8,9 +8,7 @@ from functools import partial
 from xml.etree import ElementTree as Xml
 
 from ptq_cli.core.words import format_bytes, visible
-from ptq_cli.evaluation.document.gate_result import (
-    GateResult,
-)
+from ptq_cli.evaluation.document.gate_result import GateResult
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import TOLERANCE
@@ -23,9 +21,7 @@ from ptq_cli.report.text.numbers import (
     format_interval,
     format_value,
 )
-from ptq_cli.report.text.summary import (
-    metric_labels,
-)
+from ptq_cli.report.text.summary import metric_labels
 
 SIGNIFICANT_DIGITS = 2  # digits of an estimated number of samples
 Write = Callable[..., str]
@@ -122,25 +118,12 @@ def _unit(report: Report, gate: GateResult) -> Unit:
 
 def _writer(gate: GateResult, unit: Unit) -> Write:
     if gate.kind == "max_size":
-        return _write_size
+        return lambda size, decimals=0: f"{int(size):,} bytes" if decimals else format_bytes(int(size))
     if gate.kind == "max_latency_ratio":
-        return _write_ratio
-    if gate.kind == "max_ratio":
-        return _write_fine_ratio
+        return lambda ratio, decimals=2: f"{ratio:.{decimals}f} times"
+    if gate.kind == "max_ratio":  # A perplexity of 1.0004 times the float model's is not the same.
+        return lambda ratio, decimals=0: f"{ratio:.{decimals}f} times" if decimals else f"{ratio:.5g} times"
     return partial(format_value if gate.kind == "min" else format_drop, unit=unit)
-
-
-def _write_ratio(ratio: float, decimals: int = 2) -> str:
-    return f"{ratio:.{decimals}f} times"
-
-
-def _write_fine_ratio(ratio: float, decimals: int | None = None) -> str:
-    # A perplexity of 1.0004 times the float model's is not the same.
-    return f"{ratio:.5g} times" if decimals is None else f"{ratio:.{decimals}f} times"
-
-
-def _write_size(size: float, decimals: int | None = None) -> str:
-    return format_bytes(int(size)) if decimals is None else f"{int(size):,} bytes"
 
 
 def _needed_text(needed: int | None, seen: int) -> str:

@@ -22,8 +22,8 @@ class Table:
     rows: tuple[Row, ...]
 
 
-def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
-    """Write a metric's value.
+def format_value(value: float | None, unit: Unit, decimals: int | None = None) -> str:
+    """Write a metric's value; nothing if there is none.
 
     Units: a share is written as a percentage, decibels unchanged, a number with four significant digits.
 
@@ -31,6 +31,8 @@ def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
         >>> format_value(0.8213, "share"), format_value(31.517, "decibel"), format_value(0.0123456, "number")
         ('82.13 %', '31.52 dB', '0.01235')
     """
+    if value is None:
+        return ""
     if unit == "number":
         if decimals is not None:
             return f"{value:.{decimals}f}"
@@ -40,7 +42,7 @@ def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
     return f"{shown:.{2 if decimals is None else decimals}f} {suffix}"
 
 
-def format_drop(drop: float, unit: Unit, decimals: int | None = None) -> str:
+def format_drop(drop: float | None, unit: Unit, decimals: int | None = None) -> str:
     """Write a drop. The drop of a share is in percentage points; a gain has a minus sign.
 
     Example:

@@ -1,12 +1,12 @@
 """A report and an analysis as tables of texts, which the terminal, Markdown and the page share."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.analysis.analysis_document import Analysis
-from ptq_cli.evaluation.document.measurement import Measurement, Unit
+from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.text.numbers import (
     INTERVAL,
@@ -53,16 +53,12 @@ def label_table(report: Report) -> Table:
     """Each metric for both models, and for PyTorch if evaluated, with the drop and its interval."""
     with_pytorch = any(metric.pytorch_value is not None for metric in report.metrics)
     rows, labels = [], metric_labels(report)
-    for metric in report.metrics:
-        if metric.float_value is not None and metric.drop is not None:
-            values = (metric.float_value, metric.quantized_value)
-            texts = [format_value(value, metric.unit) for value in values]
-            if with_pytorch:
-                value = metric.pytorch_value
-                texts.insert(0, "" if value is None else format_value(value, metric.unit))
-            interval = format_interval(metric.drop_interval, metric.unit)
-            rows.append((labels[metric.name], *texts, format_drop(metric.drop, metric.unit), interval))
-    models = ("PyTorch", "float", "quantized") if with_pytorch else ("float", "quantized")
+    for metric in (item for item in report.metrics if item.drop is not None):
+        values = (metric.pytorch_value, metric.float_value, metric.quantized_value)
+        texts = (format_value(value, metric.unit) for value in values[0 if with_pytorch else 1 :])
+        interval = format_interval(metric.drop_interval, metric.unit)
+        rows.append((labels[metric.name], *texts, format_drop(metric.drop, metric.unit), interval))
+    models = ("PyTorch", "float", "quantized")[0 if with_pytorch else 1 :]
     return Table(("metric", *models, "drop", INTERVAL), tuple(rows))
 
 
@@ -75,8 +71,8 @@ def no_interval_lines(report: Report) -> list[str]:
     ]
 
 
-def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
-    """Classes of a metric that has them, the largest drop first, at most ``most`` of them."""
+def class_table(report: Report) -> Table:
+    """Classes of a metric that has them, the largest drop first, at most twenty."""
     classes = [found for metric in report.metrics for found in metric.by_class]
     rows = tuple(
         (
@@ -87,7 +83,7 @@ def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
             format_drop(found.drop, "share"),
             format_interval(found.drop_interval, "share"),
         )
-        for found in sorted(classes, key=lambda found: -found.drop)[:most]
+        for found in sorted(classes, key=lambda found: -found.drop)[:MOST_CLASSES]
     )
     return Table(("class", "samples", "float", "quantized", "drop", INTERVAL), rows)
 
@@ -219,9 +215,15 @@ def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
     labels = metric_labels(reports[0])
     metrics = list(zip(*(report.metrics for report in reports), strict=True))
     with_pytorch = any(found[0].pytorch_value is not None for found in metrics)
-    label_rows = tuple(
-        row for found in metrics for row in _label_rows(found, labels, with_pytorch=with_pytorch)
-    )
+    label_rows: list[Row] = []
+    for found in metrics:
+        first = found[0]
+        if first.float_value is not None:
+            before = (first.pytorch_value, first.float_value)[0 if with_pytorch else 1 :]
+            values = (*before, *(metric.quantized_value for metric in found))
+            label_rows.append((labels[first.name], *(format_value(value, first.unit) for value in values)))
+            drops = (format_drop(metric.drop, metric.unit) for metric in found)
+            label_rows.append(("  drop", *("" for _ in before), *drops))
     pair_rows = tuple(
         (labels[found[0].name], *(format_value(metric.quantized_value, metric.unit) for metric in found))
         for found in metrics
@@ -229,20 +231,6 @@ def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
     )
     sizes = tuple(format_bytes(report.model.quantized_model.bytes) for report in reports)
     return (
-        Table(("metric", *(["PyTorch"] if with_pytorch else []), "float", *names), label_rows),
+        Table(("metric", *(["PyTorch"] if with_pytorch else []), "float", *names), tuple(label_rows)),
         Table(("against float", *names), (*pair_rows, ("size", *sizes))),
     )
-
-
-def _label_rows(
-    found: Sequence[Measurement], labels: Mapping[str, str], *, with_pytorch: bool
-) -> Iterator[Row]:
-    first = found[0]
-    if first.float_value is None:
-        return
-    references = (first.pytorch_value, first.float_value) if with_pytorch else (first.float_value,)
-    before = ("" if value is None else format_value(value, first.unit) for value in references)
-    values = (format_value(metric.quantized_value, metric.unit) for metric in found)
-    yield (labels[first.name], *before, *values)
-    drops = (format_drop(metric.drop, metric.unit) if metric.drop is not None else "" for metric in found)
-    yield ("  drop", *("" for _ in references), *drops)

@@ -1,13 +1,7 @@
 """Candidates of a tuning as a table, and the verdict in words."""
 
 from ptq_cli.evaluation.document.ladder import INTERRUPTED, BudgetCheck, Ladder, LadderStep
-from ptq_cli.report.text.numbers import (
-    Row,
-    Table,
-    format_decibels,
-    format_drop,
-    format_value,
-)
+from ptq_cli.report.text.numbers import Row, Table, format_decibels, format_drop, format_value
 
 
 def ladder_table(ladder: Ladder) -> Table:

@@ -73,7 +73,7 @@ def metric_rows(report: Report) -> tuple[list[MetricRow], list[MetricRow]]:
             compared.append(_compared_row(metric, labels[metric.name]))
         else:
             domain = shares if metric.unit == "share" else _drop_domain([metric])
-            paired.append(_paired_row(metric, labels[metric.name], domain))
+            paired.append(_paired_row(metric, metric.drop, labels[metric.name], domain))
     return paired, compared
 
 
@@ -82,15 +82,11 @@ def gate_rows(report: Report) -> tuple[GateRow, ...]:
     return tuple(_gate_row(report, gate) for gate in report.gates)
 
 
-def _paired_row(metric: Measurement, label: str, domain: Domain | None) -> MetricRow:
-    drop, before = metric.drop, metric.float_value
-    if drop is None or before is None:
-        raise ValueError("expected a metric that has a value for each model")
-    interval = format_interval(metric.drop_interval, metric.unit)
-    pytorch, flips = metric.pytorch_value, metric.flips
+def _paired_row(metric: Measurement, drop: float, label: str, domain: Domain | None) -> MetricRow:
+    interval, flips = format_interval(metric.drop_interval, metric.unit), metric.flips
     return MetricRow(
         name=label,
-        float_value=format_value(before, metric.unit),
+        float_value=format_value(metric.float_value, metric.unit),
         quantized_value=format_value(metric.quantized_value, metric.unit),
         drop=format_drop(drop, metric.unit),
         interval=interval,
@@ -98,7 +94,7 @@ def _paired_row(metric: Measurement, label: str, domain: Domain | None) -> Metri
         if flips is None
         else f"{flips.lost} lost, {flips.gained} gained; McNemar p = {flips.p_value:.2g}",
         strip=_strip(drop, metric.drop_interval, domain, interval, reference=0.0),
-        pytorch_value=format_value(pytorch, metric.unit) if pytorch is not None else "",
+        pytorch_value=format_value(metric.pytorch_value, metric.unit),
         made_by=_made_by(metric),
         classes=_class_rows(metric),
         classes_left_out=max(len(metric.by_class) - MOST_CLASSES, 0),
@@ -147,7 +143,7 @@ def _compared_row(metric: Measurement, label: str) -> MetricRow:
 def _gate_row(report: Report, gate: GateResult) -> GateRow:
     cells = row_of(report, gate)
     undecided = gate.verdict == "undecided"
-    state = "undecided" if undecided and gate.passed else ("pass" if gate.passed else "fail")
+    state = "fail" if not gate.passed else "undecided" if undecided else "pass"
     ends = [gate.interval.low, gate.interval.high] if gate.interval is not None else []
     # The scale of a size or a drop starts at 0.
     from_zero = [] if gate.kind == "min" else [0.0]
@@ -174,11 +170,10 @@ def _strip(
 
 def _drop_domain(found: Iterable[Measurement | ClassValue]) -> Domain | None:
     """A range that holds all drops and their intervals, and no drop."""
-    ends = [0.0]
-    for item in found:
-        ends += [item.drop] if item.drop is not None else []
-        ends += [item.drop_interval.low, item.drop_interval.high] if item.drop_interval is not None else []
-    return _domain(ends)
+    items = list(found)
+    intervals = [item.drop_interval for item in items if item.drop_interval is not None]
+    drops = [item.drop for item in items if item.drop is not None]
+    return _domain([0.0, *drops, *(end for item in intervals for end in (item.low, item.high))])
 
 
 def _domain(values: Iterable[float]) -> Domain | None:
