@@ -210,13 +210,10 @@ def _joined(rows: Sequence[Values]) -> list[Values]:
 class Chance:
     """How far tensors lie from their calibration if nothing has moved: at most so far, but for one in 1,000.
 
-    Attributes:
-        distances: by tensor; 0 of one whose samples are all alike.
-
     Units: steps of 8 bits.
     """
 
-    distances: Mapping[str, float]
+    distances: Mapping[str, float]  # by tensor; 0 of one whose samples are all alike
 
 
 def chance_of(
