@@ -33,8 +33,7 @@ from ptq_cli.evaluation.drift import (
 )
 from ptq_cli.evaluation.interval import TOLERANCE
 
-MOST_DRAWN = 24  # tensors that the page draws: those that moved, or else the four that moved most
-DRAWN_ANYWAY = 4
+MOST_DRAWN, DRAWN_ANYWAY = 24, 4  # tensors that the page draws if some moved, and if none did
 
 
 class Seen:
@@ -44,8 +43,7 @@ class Seen:
         self.grids = grids
         self.blocks = Blocks()
         self.ranges: dict[str, TensorStatistics] = {}
-        self.broken: dict[str, str] = {}
-        """By tensor, the first sample of the first batch that held NaN or infinities."""
+        self.broken: dict[str, str] = {}  # first sample of the first batch with NaN or infinities, by tensor
 
     def add(self, found: Mapping[str, TensorStatistics], rows: Mapping[str, Values], batch: Batch) -> None:
         """Add what a batch left."""
@@ -111,8 +109,15 @@ class Picture:
 
 def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, ...]]:
     """Document, and the histograms that its page draws."""
-    seen, calibrated = observed.seen, _calibrated_rows(observed)
-    chance = _chance(observed, calibrated)
+    seen, count = observed.seen, observed.calibration_samples
+    # None where only ranges were kept.
+    calibrated = {
+        name: row_of(seen.grids[name], statistics) if statistics.histogram is not None else None
+        for name, (_, statistics) in observed.watched.items()
+        if seen.ranges[name].count
+    }
+    known = {name: seen.grids[name] for name, row in calibrated.items() if row is not None}
+    chance = chance_of(seen.blocks, known, count) if known and not _too_few(seen.blocks, count) else None
     rows = _Rows(observed, calibrated, chance)
     tensors = sorted((rows.tensor(name) for name in calibrated), key=_badness, reverse=True)
     drift = Drift(
@@ -121,7 +126,7 @@ def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, .
         source=observed.source,
         samples=seen.blocks.samples,
         blocks=seen.blocks.count,
-        calibration_samples=observed.calibration_samples,
+        calibration_samples=count,
         inputs_only=observed.inputs_only,
         exported=observed.exported,
         max_clipped=limits.max_clipped,
@@ -134,23 +139,6 @@ def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, .
     drawn = drift.moved[:MOST_DRAWN] or drift.tensors[:DRAWN_ANYWAY]
     pictures = (_picture(observed, item.name, calibrated[item.name]) for item in drawn)
     return drift, tuple(picture for picture in pictures if picture is not None)
-
-
-def _calibrated_rows(observed: Observed) -> dict[str, Values | None]:
-    """Calibration's row of each tensor that has new values; None where only ranges were kept."""
-    seen = observed.seen
-    return {
-        name: row_of(seen.grids[name], statistics) if statistics.histogram is not None else None
-        for name, (_, statistics) in observed.watched.items()
-        if seen.ranges[name].count
-    }
-
-
-def _chance(observed: Observed, calibrated: Mapping[str, Values | None]) -> Chance | None:
-    """Distances that chance explains; None where nothing is known of them."""
-    seen, count = observed.seen, observed.calibration_samples
-    known = {name: seen.grids[name] for name, row in calibrated.items() if row is not None}
-    return chance_of(seen.blocks, known, count) if known and not _too_few(seen.blocks, count) else None
 
 
 def _too_few(blocks: Blocks, calibration_samples: int) -> str:
@@ -193,12 +181,22 @@ class _Rows:
         grid, sums = seen.grids[name], self._resampled.sums(seen.blocks.rows(name))
         parameters, statistics = self._observed.watched[name]
         old, now, clipped = self._calibrated[name], seen.ranges[name], clipped_share(sums)
-        sqnr = before = None
+        sqnr = before = movement = None
         if isinstance(parameters.format, IntegerFormat):
             ratios = noise(sums)
-            self._add_noise(ratios)
+            self._noise = ratios if self._noise is None else self._noise + ratios
             sqnr = decibels(float(ratios[0]))
-            before = self._calibrated_noise(statistics, parameters)
+            if statistics.histogram is not None:
+                before = expected_error(statistics, statistics.histogram, parameters).sqnr_db
+                self._before += 10 ** (-before / 10)
+        if old is not None:
+            found = distances(grid, sums, old)
+            movement = Movement(
+                distance=float(found[0]),
+                interval=self._resampled.interval(found),
+                chance=self._chance.distances[name] if self._chance is not None else None,
+                least=LEAST_DISTANCE,
+            )
         return TensorDrift(
             name=name,
             format=parameters.format.name,
@@ -214,25 +212,7 @@ class _Rows:
             sqnr_db=sqnr,
             calibration_sqnr_db=before,
             nonfinite=now.nonfinite,
-            movement=self._movement(name, distances(grid, sums, old)) if old is not None else None,
-        )
-
-    def _add_noise(self, ratios: Values) -> None:
-        self._noise = ratios if self._noise is None else self._noise + ratios
-
-    def _calibrated_noise(self, statistics: TensorStatistics, parameters: QuantParameters) -> float | None:
-        if statistics.histogram is None:
-            return None
-        found = expected_error(statistics, statistics.histogram, parameters).sqnr_db
-        self._before += 10 ** (-found / 10)
-        return found
-
-    def _movement(self, name: str, found: Values) -> Movement:
-        return Movement(
-            distance=float(found[0]),
-            interval=self._resampled.interval(found),
-            chance=self._chance.distances[name] if self._chance is not None else None,
-            least=LEAST_DISTANCE,
+            movement=movement,
         )
 
     def expected(self) -> ExpectedSqnr | None:

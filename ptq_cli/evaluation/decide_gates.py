@@ -231,21 +231,7 @@ def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> in
 
 
 def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """About how many samples it takes until the interval of the ratio ends at ``limit``.
-
-    Example:
-        >>> perplexity = Measurement(
-        ...     name="perplexity",
-        ...     unit="number",
-        ...     needs_labels=False,
-        ...     higher_is_better=False,
-        ...     quantized_value=20.2,
-        ...     float_value=20.0,
-        ...     ratio_interval=Interval(0.99, 1.03, "bootstrap"),
-        ... )
-        >>> samples_for_ratio(perplexity, limit=1.02, samples=100)
-        400
-    """
+    """About how many samples it takes until the interval of the ratio ends at ``limit``."""
     return _samples_for(measurement.ratio, measurement.ratio_interval, limit, samples)
 
 

@@ -153,16 +153,7 @@ def require_limit(metric: str, limit: Limit, flag: str) -> None:
 
 
 def require_output(metric: str, limit: Limit, flag: str, named: Iterable[str]) -> None:
-    """Refuse a limit on a metric of the first output, if that metric was only named for other outputs.
-
-    Example:
-        >>> require_output("top1", 0.02, MAX_DROP_FLAG, ["top1[aux]"])
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.GateError: PTQ-GATE-001: --max-drop top1=0.02 is about the first \
-output, but the metric was named as top1[aux]
-        hint: write --max-drop 'top1[aux]=0.02'
-    """
+    """Refuse a limit on a metric of the first output, if that metric was only named for other outputs."""
     known = list(named)
     others = [name for name in known if name.startswith(f"{metric}[")]
     if others and metric not in known:
