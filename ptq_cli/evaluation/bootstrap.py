@@ -20,7 +20,7 @@ BLOCK = 2**20  # drawn indices in memory at a time: 8 MiB
 MOST_WORK = 2_000_000_000  # elements that all evaluations of weights may read: about ten seconds
 FEWEST_RESAMPLES = 400  # fewer leave too few values beyond an end to locate it
 GROUPS = 200  # units left out together, for the acceleration: single ones would need N evaluations
-HALVINGS = 60  # of an angle below pi / 2, until neighboring floats are left
+HALVINGS = 60  # steps of a bisection of angles below pi / 2, until neighboring floats are left
 
 
 def bootstrap_intervals(

@@ -25,9 +25,9 @@ from ptq_cli.evaluation.interval import Interval
 
 Values = npt.NDArray[np.float64]
 
-CELLS = 128  # of the grid over a quantizer's range: two steps of 8 bits each
-STEPS = 256  # of 8 bits over a range; whatever the format, distances are in these
-NULL_DRAWS = 4000  # of what chance alone moves
+CELLS = 128  # cells of the grid over a quantizer's range: two steps of 8 bits each
+STEPS = 256  # steps of 8 bits over a range: the unit of distances, whatever the format
+NULL_DRAWS = 4000  # draws of what chance alone moves
 FALSE_ALARM = 0.001  # chance that data which did not move are called moved, of all tensors together
 LEAST_DISTANCE = 1.0  # steps of 8 bits that do harm: rounding alone moves a value by up to half a step
 FEWEST_SAMPLES, FEWEST_CALIBRATED, FEWEST_BLOCKS = 100, 32, 20

@@ -17,7 +17,7 @@ NORMAL_QUANTILE = 1.959963984540054  # standard normal, at 0.975; a constant: ``
 TOLERANCE = 1e-9
 """Slack of limits: 0.83 - 0.82 is 0.010000000000000009 in floating point, and a limit of 0.01 must hold it.
 Shares of fewer than 10^9 samples differ by more, so it never lets a further wrong sample pass."""
-HALVINGS = 60  # of a range of drops of width 2: ends are then exact to 2^-59
+HALVINGS = 60  # steps of a bisection of drops from -1 to 1: ends are then exact to 2^-59
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums
 from ptq_cli.evaluation.unseen_flips import Reach, Unseen, moved_by_unseen
 
 RESAMPLES_OF_BLOCKS = 1000  # each takes torchmetrics some tenths of a millisecond
-FEWEST_BLOCKS = 20  # of fewer nothing is known about those that were not drawn
+FEWEST_BLOCKS = 20  # fewer blocks tell nothing about those that were not drawn
 TOO_MUCH = "resampling so many scores would take too long"
 NO_CHANGE = "no sample tells how much one whose prediction changes would change the value"
 NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
 Intervals = Sequence[Interval | None]
-"""Of the quantized model's value, of the drop, and of the ratio of both values."""
+"""Intervals of the quantized model's value, of the drop, and of the ratio of both values."""
 
 
 def with_interval(measurement: Measurement, found: Resampling, samples: int) -> Measurement:

@@ -2,6 +2,6 @@
 
 ``analysis_document`` and ``tensor_rows`` are the format of ``analysis.json``, ``causes`` what follows from
 numbers: none of these imports ONNX or ONNX Runtime, so that a page or a table of an analysis needs neither.
-``measure_layers`` runs both models and keeps ``sums``; ``layer_rows``, ``activation_rows`` and ``constant_rows``
-make the rows.
+``measure_layers`` runs both models and keeps ``sums``; ``layer_rows``, ``activation_rows`` and
+``constant_rows`` make the rows.
 """

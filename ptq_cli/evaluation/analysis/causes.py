@@ -13,7 +13,7 @@ MOST = 0.5
 """Share of the noise above which clipping is the cause; used share of the range below which outliers are."""
 IMBALANCED = 4.0  # ratio of a channel's range to the median's at which a shared scale costs two bits
 FEW = 128  # number of integer values below which the format itself is the cause: 7 bits have 128
-MOST_BITS = 8  # of a weight's integers
+MOST_BITS = 8  # widest integers of weights: more steps are not to be had
 GAIN_DB = 1.0  # least gain of the output's SQNR for which leaving a layer in float is proposed
 
 

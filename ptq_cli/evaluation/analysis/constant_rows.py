@@ -17,8 +17,7 @@ from ptq_cli.qdq.read.constant_values import ConstantValues, constant_values
 from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 
 LARGEST_HISTOGRAM = 1 << 16  # integers of more values have too fine steps to be what costs accuracy
-HALF_OF_A_BIAS = 2**29
-"""In steps. A weight's scale is widened until its bias has 2^30 at most (``qdq.write.weight_decisions``)."""
+HALF_OF_A_BIAS = 2**29  # steps: a weight's scale is widened until its bias has 2^30 at most
 WIDER = 1.01  # a scale this much above what the weight's largest value needs was widened
 BIAS = "int32"
 

@@ -85,7 +85,7 @@ class Saturation:
         )
 
 
-NOTHING = Saturation(0)  # of a file without such layers
+NOTHING = Saturation(0)  # a file without layers that can saturate
 
 
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]

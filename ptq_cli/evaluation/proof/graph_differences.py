@@ -17,7 +17,7 @@ from ptq_cli.runtime.engine_registry import EXACT_BLOCKS, ONNX_RUNTIME
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.turns import Batch, batch_size
 
-STEPS = 255  # of an 8-bit grid
+STEPS = 255  # steps of an 8-bit grid
 DOUBTFUL_DB = 30.0  # if the two graphs differ only by rounding, their SQNR is usually above this
 CLEAR_DB = 60.0  # above this no integer differs by more than a thousandth of what reaches an output
 STAGE = "comparing kernels"

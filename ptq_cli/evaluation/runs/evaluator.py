@@ -22,7 +22,7 @@ from ptq_cli.evaluation.runs.model_outputs import (
 from ptq_cli.evaluation.runs.targets import fitting_targets
 from ptq_cli.evaluation.streams import Indices, SamplePlaces, SteppedMetric, require_steps, stream_of
 
-SEPARATOR = "/"  # between the parts of a key of the state; metrics' own keys hold none
+SEPARATOR = "/"  # stands between the parts of a key of the state; metrics' own keys hold none
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from ptq_cli.report.text.numbers import format_latency
 from ptq_cli.runtime.machine import usable_cores
 
 MOST_WAITING = 1.25
-"""Of a single thread's time over its processor time: above it, other work had the core for a fifth of it."""
+"""Time over processor time of a single thread above which other work had the core for a fifth of it."""
 
 
 def latency_doubts(found: LatencyComparison, names: Sequence[str]) -> tuple[str, ...]:

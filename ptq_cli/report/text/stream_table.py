@@ -4,7 +4,7 @@ from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.text.numbers import INTERVAL, Table, format_drop, format_interval, format_value
 from ptq_cli.report.text.summary import metric_labels
 
-SHOWN_TOKENS = 16  # of a continuation without a tokenizer
+SHOWN_TOKENS = 16  # tokens shown of a continuation without a tokenizer
 
 
 def stream_table(report: Report) -> Table:

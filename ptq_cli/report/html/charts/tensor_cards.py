@@ -9,7 +9,7 @@ from ptq_cli.report.html.charts.axis_scale import Scale, Tick
 from ptq_cli.report.html.evidence import MethodRange, TensorEvidence
 from ptq_cli.report.text.numbers import format_decibels, format_range, format_share
 
-WIDTH, HEIGHT = 360.0, 96.0  # of the bars, in units of the drawing
+WIDTH, HEIGHT = 360.0, 96.0  # size of the bars, in units of the drawing
 ROW, AXIS = 14.0, 20.0  # height of a method's row below the bars, and of the axis
 LEFT = 76.0  # width of the column of method names
 
