@@ -15,7 +15,7 @@ from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from ptq_cli.core.documents import read_document
 from ptq_cli.evaluation.document.analysis_document import Analysis
-from ptq_cli.report.text.tables import format_decibels
+from ptq_cli.report.text.numbers import format_decibels
 
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 SPEECH, FIRST = "spoken_digits_transformer", "embedding"

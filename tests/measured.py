@@ -1,7 +1,12 @@
 """What was measured and decided, for tests that say of it only what they are about."""
 
+import json
+from pathlib import Path
 from typing import Any
 
+import jsonschema
+
+from ptq_cli.core.documents import to_json
 from ptq_cli.evaluation.document.gate_result import GateResult, Latency
 from ptq_cli.evaluation.document.measurement import Measurement
 
@@ -35,3 +40,20 @@ def latency_of(ratio: float = 0.5, **more: Any) -> Latency:
     """A float model that takes 2 ms."""
     times = {"float_ms": 2.0, "quantized_ms": 2.0 * ratio, "ratio": ratio}
     return Latency(**{**times, "batch_size": 8, "threads": 2, "rounds": 20, **more})
+
+
+def validator(name: str) -> jsonschema.Draft202012Validator:
+    """Validator by a schema of ``docs``, once that was found to be one."""
+    schema = json.loads((Path(__file__).parents[1] / "docs" / f"{name}.schema.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def changed_json(document: Any, path: str, value: Any) -> Any:
+    """What a document's file holds, with another value at a place such as ``metrics/0/unit``."""
+    content = entry = json.loads(to_json(document))
+    *parents, last = [int(key) if key.isdigit() else key for key in path.split("/")]
+    for key in parents:
+        entry = entry[key]
+    entry[last] = value
+    return content

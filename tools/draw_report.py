@@ -1,9 +1,9 @@
-"""Take the screenshots of reports: of each sample for its README, and for ``docs`` two, and a comparison.
+"""Take the screenshots of reports: of each sample for its README, and two for ``docs``.
 
 python -m tools.draw_report [NAME ...]
 
-It needs Chromium with its driver, and runs the commands on copies of the samples. Names are those of samples,
-and ``compare``; without one, all pictures are taken.
+It needs Chromium with its driver, and runs the commands on copies of the samples. Names are those of samples;
+without one, all pictures are taken.
 """
 
 import io
@@ -29,14 +29,6 @@ COMMANDS = {
     "spoken_digits_transformer": ("quantize model.pt --max-drop top1=0.01",),
 }
 """What makes the report of each sample; ``docs`` shows that of the first one with its analysis."""
-EXPORTS = {
-    "int8": "",
-    "4-bit": "--weight-bits 4",
-    "4-bit-recovered": "--weight-bits 4 --recover round",
-    "codebook": "--preset codebook_w4",
-}
-"""Flags of the exports that are compared, by the name of their file."""
-COMPARE = "compare"
 WIDTH = 1280
 SHOWN_ROWS, SHADES, MARGIN = 6, 256, 24
 ROWS = f"#layer-table tbody tr:nth-child({SHOWN_ROWS + 1})"
@@ -45,12 +37,9 @@ ROWS = f"#layer-table tbody tr:nth-child({SHOWN_ROWS + 1})"
 def main() -> None:
     """Write the screenshots."""
     figures = ROOT / "docs" / "figures"
-    for name in sys.argv[1:] or [*COMMANDS, COMPARE]:
+    for name in sys.argv[1:] or COMMANDS:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            if name == COMPARE:
-                _compare(folder, figures / "compare.png")
-                continue
             copy_sample(name, folder, whole=True)
             _draw(folder, COMMANDS[name], SAMPLES / name / "report.png")
             if name == next(iter(COMMANDS)):
@@ -61,23 +50,6 @@ def main() -> None:
 def _draw(folder: Path, commands: Sequence[str], target: Path) -> None:
     _run(folder, commands)
     save(photograph(folder / "ptq-run" / "report.html", "body", ROWS), target)
-
-
-def _compare(folder: Path, target: Path) -> None:
-    """Compare several exports of the image sample."""
-    models = " ".join(f"--model {name}.onnx" for name in EXPORTS)
-    reports = " ".join(f"ptq-run/{name}" for name in EXPORTS)
-    copy_sample("cifar10_cnn", folder, whole=True)
-    _run(
-        folder,
-        [
-            "calibrate model.pt --method histogram",
-            *(f"export --reset {flags} --output {name}.onnx" for name, flags in EXPORTS.items()),
-            f"evaluate {models}",
-            f"report {reports} --page compare.html",
-        ],
-    )
-    save(photograph(folder / "compare.html", "#charts", "#charts"), target)
 
 
 def _run(folder: Path, commands: Sequence[str]) -> None:

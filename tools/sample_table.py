@@ -14,7 +14,7 @@ from typing import Any
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.report.text.summary import format_drop, format_value
+from ptq_cli.report.text.numbers import format_drop, format_value
 from tools.marked import write_part
 from tools.pages.sample_folders import copy_sample
 from tools.tables import code, table

@@ -20,9 +20,9 @@ from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.evaluation.document.analysis_document import Order
 from ptq_cli.evaluation.document.report_document import LayerEntry
-from ptq_cli.evaluation.evaluator import judged_metrics
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
+from ptq_cli.evaluation.runs.judged import judged_metrics
 from ptq_cli.models.files.stored import read_model, serialize
 from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx

@@ -8,18 +8,13 @@ from dataclasses import dataclass
 from ptq_cli.evaluation.document.report_document import SaturatingLayer
 from ptq_cli.evaluation.document.tensor_rows import Cause
 
-GOOD_DB = 30.0
-"""A tensor above this SQNR, about 5 bits of a well used range, gets no finding."""
+GOOD_DB = 30.0  # a tensor above this SQNR, about 5 bits of a well used range, gets no finding
 MOST = 0.5
 """Share of the noise above which clipping is the cause; used share of the range below which outliers are."""
-IMBALANCED = 4.0
-"""Ratio of a channel's range to the median's at which a shared scale costs two bits."""
-FEW = 128
-"""Number of integer values below which the format itself is the cause: 7 bits have 128."""
-MOST_BITS = 8
-"""Of a weight's integers."""
-GAIN_DB = 1.0
-"""Least gain of the output's SQNR for which leaving a layer in float is proposed."""
+IMBALANCED = 4.0  # ratio of a channel's range to the median's at which a shared scale costs two bits
+FEW = 128  # number of integer values below which the format itself is the cause: 7 bits have 128
+MOST_BITS = 8  # widest integers of weights: more steps are not to be had
+GAIN_DB = 1.0  # least gain of the output's SQNR for which leaving a layer in float is proposed
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ class Use:
 
 
 def activation_finding(use: Use, *, histograms: bool) -> Finding:
-    """Return why an activation loses a lot, if it does."""
+    """Cause of the loss of an activation that loses a lot."""
     if use.sqnr_db >= GOOD_DB:
         return Finding()
     # Without a histogram no method can be compared.
@@ -72,7 +67,7 @@ def activation_finding(use: Use, *, histograms: bool) -> Finding:
 
 
 def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
-    """Return why a weight loses a lot, if it does.
+    """Cause of the loss of a weight that loses a lot.
 
     ``widened`` is the share of the channels whose scale was widened for a large bias, ``quantizer`` that of a
     weight whose values are looked up.
@@ -95,7 +90,7 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
 
 
 def tensor_not_finite(model: str, sample: str) -> Finding:
-    """Return what is found of a tensor that holds NaN or Inf.
+    """Finding for a tensor that holds NaN or Inf.
 
     Example:
         >>> tensor_not_finite("quantized model", "sample 3 (x.npz[3])").finding
@@ -105,7 +100,7 @@ def tensor_not_finite(model: str, sample: str) -> Finding:
 
 
 def layer_not_finite(name: str, *, only_quantized: str, left_float: str, whole: str) -> Finding:
-    """Return what is found of a layer whose quantization makes the output NaN or Inf, or whose floats do.
+    """Finding for a layer whose quantization makes the output NaN or Inf, or whose floats do.
 
     Example:
         >>> layer_not_finite("log", only_quantized="sample 0 (a.png)", left_float="", whole="").remedy
@@ -134,7 +129,7 @@ def layer_finding(
     gain_db: float | None,
     saturating: SaturatingLayer | None = None,
 ) -> Finding:
-    """Return why a layer loses a lot, from the tensors that it reads and computes.
+    """Cause of the loss of a layer, from the tensors that it reads and computes.
 
     Of each tensor, ``tensors`` has the SQNR of its own quantization, its name and its finding. ``not_fused``
     says why the layer computes in floats although its weight is quantized, and ``saturating`` what of its
@@ -160,7 +155,7 @@ def layer_finding(
 
 
 def exclude(layers: Sequence[str]) -> str:
-    """Return the options that leave layers in float, quoted for a shell.
+    """Options that leave layers in float, quoted for a shell.
 
     Example:
         >>> exclude(["fc", "/conv 1"])
@@ -170,13 +165,13 @@ def exclude(layers: Sequence[str]) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage, with two significant digits."""
+    """A share as a percentage, with two significant digits."""
     value = 100 * share
     return f"{value:.0f} %" if value >= 10 else f"{float(f'{value:.2g}'):.15g} %"
 
 
 def _range_finding(use: Use, remedy: str, effect: str = "") -> Finding:
-    """Return what the range of a tensor costs, which another range would remedy, or its channels."""
+    """Finding for a tensor whose range or channels cost most."""
     if use.clip_share > MOST:
         text = f"{percent(use.clipped)} of the values are outside the range{effect}"
         return Finding("clipping", text, remedy)

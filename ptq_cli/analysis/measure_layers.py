@@ -7,25 +7,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from ptq_cli.analysis.causes import GOOD_DB, Finding, Use, activation_finding, tensor_not_finite
-from ptq_cli.analysis.judge import (
-    Judge,
-    NoiseSums,
-    QuantizationSums,
-    Yardstick,
-    channel_imbalance,
-    range_used,
-)
+from ptq_cli.analysis.judge import Judge, Yardstick
+from ptq_cli.analysis.sums import NoiseSums, QuantizationSums
 from ptq_cli.calibdata.dataset.batches import Batch, cut
-from ptq_cli.core.arithmetic import QuantParameters, dequantize
+from ptq_cli.core.arithmetic import dequantize
 from ptq_cli.core.progress import ProgressCallback, RunProgress, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.document.tensor_rows import TensorAnalysis
-from ptq_cli.evaluation.evaluator import Evaluator
-from ptq_cli.evaluation.model_outputs import Place, first_nonfinite
-from ptq_cli.evaluation.sample_axes import Axis, Runs, run_evaluator, turned
-from ptq_cli.models.graph_reading import every_node
-from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs
+from ptq_cli.evaluation.runs.evaluator import Evaluator
+from ptq_cli.evaluation.runs.model_outputs import Place, first_nonfinite
+from ptq_cli.evaluation.runs.run_models import Runs, run_evaluator
+from ptq_cli.evaluation.runs.sample_axes import Axis, turned
+from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.staged_model import Held, StagedModel, Tensors
 from ptq_cli.runtime.session import Session
 
@@ -75,7 +67,7 @@ class LayerSubject:
     halves: Mapping[str, Session] = field(default_factory=dict)
 
     def axis_of(self, output: int) -> Axis:
-        """Return the axis of the samples of an output."""
+        """Axis of the samples of an output."""
         return self.output_axes[output] if self.output_axes else 0
 
 
@@ -204,7 +196,7 @@ class Measured:
         return run
 
     def _as_computed(self, name: str, held: Held) -> Array:
-        """Return what readers of integers see; of a tensor without a pair, its floats."""
+        """Values that readers of integers see; of a tensor without a pair, its floats."""
         if held.integers is not None:
             return dequantize(held.integers, self._subject.pairs[name].parameters)
         return self._subject.staged.floats(name, held)
@@ -232,9 +224,8 @@ def measure(
 
     The pieces must be so small that all tensors between stages are held twice.
 
-    Edge case:
-        The size of the pieces changes no value, as long as the models' outputs do not depend on it. Of a
-        tensor or of an output that holds NaN or Inf, ratios and metrics are NaN.
+    Edge case: The size of the pieces changes no value, as long as the models' outputs do not depend on it. Of
+    a tensor or of an output that holds NaN or Inf, ratios and metrics are NaN.
     """
     with ThreadPoolExecutor(threads, STAGE) as pool:
         # Of the quantized model nothing is asked: NaN in its output is what the analysis looks for.
@@ -247,66 +238,3 @@ def measure(
             pool.shutdown(wait=False, cancel_futures=True)
     evaluator.evaluations()  # or it says of which sample the float model's output holds NaN
     return found
-
-
-# A row of the analysis for each activation: what its integers cost, and why.
-
-
-def activation_rows(
-    twins: TwinGraphs, measured: Measured, better: Callable[[str, QuantParameters], str], *, histograms: bool
-) -> Iterator[TensorAnalysis]:
-    """Yield a row for each activation pair.
-
-    ``better`` returns which amax method would be better for a tensor; it is called only for bad ones.
-    """
-    makers = {
-        value.name: node.op_type for node in every_node(twins.float_model.graph) for value in node.outputs
-    }
-    for name, pair in twins.pairs.items():
-        sums, parameters = measured.quantizations[name], pair.parameters
-        use = Use(
-            sqnr_db=sums.sqnr_db,
-            clip_share=sums.clip_share,
-            clipped=sums.clipped / max(1, sums.count),
-            used=range_used(sums.integers),
-            imbalance=channel_imbalance(sums.channel_amax),
-            levels=len(sums.integers),
-            readers=twins.readers_of(pair),
-            better=better(name, parameters) if sums.sqnr_db < GOOD_DB else "",
-        )
-        bad = measured.not_finite.get(name)
-        found = (
-            activation_finding(use, histograms=histograms)
-            if bad is None
-            else tensor_not_finite(bad.model, bad.sample)
-        )
-        yield _activation_row(name, makers.get(name, ""), parameters, measured, use, found)
-
-
-def _activation_row(
-    name: str, op: str, parameters: QuantParameters, measured: Measured, use: Use, found: Finding
-) -> TensorAnalysis:
-    scale, zero = float(parameters.scale), int(parameters.zero_point)
-    return TensorAnalysis(
-        name=name,
-        kind="activation",
-        layers=tuple(use.readers),
-        op=op,
-        dtype=parameters.format.name,
-        shape=measured.shapes.get(name, ()),
-        axis=None,
-        low=(parameters.format.qmin - zero) * scale,
-        high=(parameters.format.qmax - zero) * scale,
-        scale_min=scale,
-        scale_max=scale,
-        zero_point_min=zero,
-        zero_point_max=zero,
-        clipped=use.clipped,
-        range_used=use.used,
-        channel_imbalance=use.imbalance,
-        sqnr_accumulated_db=measured.noises[name].sqnr_db,
-        sqnr_isolated_db=use.sqnr_db,
-        cause=found.cause,
-        finding=found.finding,
-        remedy=found.remedy,
-    )

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ptq_cli.analysis.activation_rows import activation_rows
 from ptq_cli.analysis.analysis_subject import (
     ACTIVATIONS,
     WEIGHTS,
@@ -12,14 +13,13 @@ from ptq_cli.analysis.analysis_subject import (
     make_subject,
     open_analysis,
 )
-from ptq_cli.analysis.analyzed_layers import (
-    better_activation_method,
-    better_weight_method,
-    constant_rows,
-    layer_rows,
-)
+from ptq_cli.analysis.better_methods import better_activation_method, better_weight_method
+from ptq_cli.analysis.constant_rows import constant_rows
 from ptq_cli.analysis.judge import SQNR, Judge, Yardstick
-from ptq_cli.analysis.measure_layers import LayerSubject, Measured, activation_rows, measure
+from ptq_cli.analysis.layer_rows import layer_rows
+from ptq_cli.analysis.measure_layers import LayerSubject, Measured, measure
+from ptq_cli.analysis.overlay_files import overlay_files
+from ptq_cli.analysis.overlays import QUANTITIES, overlay_path
 from ptq_cli.calibdata.bind import fixed_batch_size, is_step
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.documents import to_json
@@ -27,20 +27,17 @@ from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import sizes_of
 from ptq_cli.evaluation.document.analysis_document import (
-    QUANTITIES,
     Analysis,
     AnalyzedModels,
     Cost,
     MetricSummary,
     Samples,
-    overlay_path,
 )
 from ptq_cli.evaluation.document.gate_result import current_time
 from ptq_cli.evaluation.document.noise_shares import NoiseShare, NoiseShares, noise_shares
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
 from ptq_cli.evaluation.document.tensor_rows import TensorAnalysis
-from ptq_cli.evaluation.proof import saturation_here
-from ptq_cli.latency.run_bench import overlay_files
+from ptq_cli.evaluation.proof.saturation import saturation_here
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.pipeline.evaluation.report_page import page_with
 from ptq_cli.pipeline.evaluation.sample_pieces import pieces_of

@@ -9,9 +9,9 @@ from ptq_cli.analysis.causes import percent
 from ptq_cli.analysis.judge import SQNR
 from ptq_cli.evaluation.document.analysis_document import Analysis, LayerAnalysis, MetricSummary
 from ptq_cli.evaluation.document.tensor_rows import Cause, TensorAnalysis
+from ptq_cli.report.text.numbers import Table
 from ptq_cli.report.text.result_warnings import SATURATING
-from ptq_cli.report.text.summary import Table
-from ptq_cli.report.text.tables import share_table
+from ptq_cli.report.text.summary import share_table
 from ptq_cli.setup.run_directory import DEFAULT_RUN
 from ptq_cli.terminal.output import UNKNOWN, print_table, say
 from ptq_cli.terminal.phrases import as_typed, counted

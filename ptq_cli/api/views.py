@@ -186,7 +186,7 @@ def compare_models(
     Args:
         reports: a ``report.json`` for each model, or the run directories that hold them; at least two.
         metric: by which models are judged; None for the first that all reports have, with labels if possible.
-        page: where to write a page with charts; None for nowhere.
+        page: where to write a page; None for nowhere.
 
     Raises:
         PtqError: a report cannot be read, or the metric is not in all of them.

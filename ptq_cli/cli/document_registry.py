@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
         "pipeline.views.calibration_view:Explanation",
     ),
     "verify": (
-        "evaluation.proof:Verification",
+        "evaluation.proof.verification:Verification",
         "folders.verify_folder:VerifiedFolder",
         "devices.run_cases:PackedCases",
         FILES["devices.json"],

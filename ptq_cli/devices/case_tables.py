@@ -16,7 +16,7 @@ from ptq_cli.report.text.device_table import (
     share_text,
     time_text,
 )
-from ptq_cli.report.text.tables import format_decibels
+from ptq_cli.report.text.numbers import format_decibels
 from ptq_cli.terminal.output import print_table, say, tell
 from ptq_cli.terminal.phrases import counted, shown_path
 

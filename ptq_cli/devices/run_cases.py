@@ -11,14 +11,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from ptq_cli.core.errors import (
-    AnswerError,
-    GateError,
-    InputFileError,
-    OtherCasesError,
-    PtqError,
-    UsageError,
-)
+from ptq_cli.core.errors import AnswerError, GateError, InputFileError, OtherCasesError, PtqError, UsageError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import is_folder
@@ -28,7 +21,7 @@ from ptq_cli.devices.exact_sums import Expected
 from ptq_cli.devices.integer_kernels import IntegerKernels, KernelCase, ReferenceSession, Tensors
 from ptq_cli.devices.manifest import CaseFiles, read_manifest, run_tensors, write_cases
 from ptq_cli.evaluation.document.device_document import GATED, MODEL, DeviceAnswer, DeviceAnswers, Manifest
-from ptq_cli.evaluation.proof import STEPS
+from ptq_cli.evaluation.proof.graph_differences import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, read_model, serialize, store_model
 from ptq_cli.pipeline.evaluation.report_page import page_with_devices

@@ -1,4 +1,4 @@
-"""Intervals of values that are computed from sums over samples, by resampling."""
+"""Intervals by resampling: of functions of sums, of functions of weights, and Student's for few values."""
 
 from collections.abc import Callable, Sequence
 from statistics import NormalDist
@@ -10,15 +10,17 @@ from ptq_cli.evaluation.interval import CONFIDENCE, Flips, Interval, Method
 from ptq_cli.evaluation.unseen_flips import Reach, Unseen, with_unseen
 
 Float64Array = npt.NDArray[np.float64]
-OfSums = Callable[[Float64Array], Float64Array]
-"""From sums over samples, [..., k], to the metric's values, [...]."""
-ManyOfSums = Callable[[Float64Array], tuple[Float64Array, ...]]
-"""Likewise, to several values."""
+OfSums = Callable[[Float64Array], Float64Array]  # from sums over samples, [..., k], to values, [...]
+ManyOfSums = Callable[[Float64Array], tuple[Float64Array, ...]]  # from such sums to values of several kinds
+OfWeights = Callable[[Float64Array], Float64Array]  # from how often each unit counts, [units], to [values]
 
 RESAMPLES = 2000
 SEED = 0
-BLOCK = 2**20
-"""Number of drawn indices in memory at a time: 8 MiB."""
+BLOCK = 2**20  # drawn indices in memory at a time: 8 MiB
+MOST_WORK = 2_000_000_000  # elements that all evaluations of weights may read: about ten seconds
+FEWEST_RESAMPLES = 400  # fewer leave too few values beyond an end to locate it
+GROUPS = 200  # units left out together, for the acceleration: single ones would need N evaluations
+HALVINGS = 60  # steps of a bisection of angles below pi / 2, until neighboring floats are left
 
 
 def bootstrap_intervals(
@@ -26,37 +28,22 @@ def bootstrap_intervals(
     of_sums: ManyOfSums,
     *,
     resamples: int = RESAMPLES,
-    seed: int = SEED,
     method: Method = "bootstrap",
     reach: Reach | None = None,
 ) -> tuple[Interval | None, ...]:
-    """Return the 95 % interval of each value of ``sum of rows``: bias-corrected and accelerated bootstrap.
+    """95 % interval of each value of ``sum of rows``: bias-corrected and accelerated bootstrap.
 
     A row holds what one sample adds to the sums. If it holds what the sample adds for each of two models,
-    both are compared on the same drawn samples: the bootstrap is paired.
+    both are compared on the same drawn samples: the bootstrap is paired. ``reach`` tells how far flips that
+    the samples do not show may move each value.
 
-    Args:
-        rows: what each sample adds.
-        of_sums: the values; it is given many sums at once.
-        resamples: how many times the samples are drawn, with replacement.
-        seed: seed of the draws; the same seed gives the same intervals.
-        method: what the intervals say they are.
-        reach: how far flips that the samples do not show may move each value; None to leave them out.
-
-    Shapes:
-        rows [N, k]; of_sums takes [..., k] and gives several [...].
-
-    Units:
-        those of each value. Time grows with N times ``resamples``, memory is ``rows`` and 16 MiB or, if that
-        is more, 16 bytes for each sample.
-
-    Edge case:
-        None for fewer than two samples, or if the value itself is not finite. With few samples, about 20,
-        the interval is too narrow, because they do not represent the population.
-
-    Source:
-        Efron 1987, "Better bootstrap confidence intervals"; Efron and Tibshirani 1993, "An introduction to
-        the bootstrap", section 14.3.
+    Shapes: rows [N, k]; of_sums takes [..., k] and gives several [...].
+    Units: those of each value. Time grows with N times ``resamples``, memory is ``rows`` and 16 MiB or, if
+    that is more, 16 bytes for each sample.
+    Edge case: None for fewer than two samples, or if the value itself is not finite. With few samples, about
+    20, the interval is too narrow, because they do not represent the population.
+    Source: Efron 1987, "Better bootstrap confidence intervals"; Efron and Tibshirani 1993, "An introduction
+    to the bootstrap", section 14.3.
 
     Example:
         >>> rows = np.arange(100.0)[:, None]
@@ -69,7 +56,7 @@ def bootstrap_intervals(
         values = of_sums(total)
         if len(rows) < 2:
             return (None,) * len(values)
-        drawn = of_sums(_resampled_sums(rows, resamples, seed))
+        drawn = of_sums(_resampled_sums(rows, resamples))
         left_out = of_sums(total - rows)
     return _intervals(values, left_out, drawn, method, reach)
 
@@ -95,27 +82,14 @@ def interval_of(
     method: Method = "bootstrap",
     unseen: Unseen | None = None,
 ) -> Interval | None:
-    """Return the 95 % interval from values of drawn samples, bias-corrected and accelerated.
+    """95 % interval from values of drawn samples, bias-corrected and accelerated.
 
-    Args:
-        value: of all samples.
-        left_out: values without one sample each, or without one group of samples each.
-        drawn: values of samples drawn with replacement.
-        method: what the interval says it is.
-        unseen: how far flips that the samples do not show may move the value.
+    ``left_out`` are values without one sample, or one group of samples, each; ``drawn`` those of samples
+    drawn with replacement; ``unseen`` how far flips that the samples do not show may move the value.
 
-    Shapes:
-        left_out [groups]; drawn [resamples].
-
-    Units:
-        those of the value.
-
-    Edge case:
-        None if the value, or one of those drawn, is NaN. Equal outputs have an SQNR of inf, and so has
-        each resample.
-
-    Source:
-        Efron 1987, "Better bootstrap confidence intervals".
+    Edge case: None if the value, or one of those drawn, is NaN. Equal outputs have an SQNR of inf, and so has
+    each resample.
+    Source: Efron 1987, "Better bootstrap confidence intervals".
 
     Example:
         >>> interval_of(0.0, np.zeros(4), np.linspace(-1, 1, 201)).method
@@ -132,10 +106,10 @@ def interval_of(
     return Interval(low, high, method)
 
 
-def _resampled_sums(rows: Float64Array, resamples: int, seed: int) -> Float64Array:
+def _resampled_sums(rows: Float64Array, resamples: int) -> Float64Array:
     samples, width = rows.shape
     columns = np.ascontiguousarray(rows.T)  # gathered twice as fast
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     together = max(1, BLOCK // samples)
     sums = np.empty((resamples, width))
     for first in range(0, resamples, together):
@@ -147,7 +121,7 @@ def _resampled_sums(rows: Float64Array, resamples: int, seed: int) -> Float64Arr
 
 
 def _acceleration(left_out: Float64Array) -> float:
-    """Return how fast the standard error changes with the value, from values without one sample each."""
+    """Rate at which the standard error changes with the value, from values without one sample each."""
     if not np.isfinite(left_out).all():
         return 0.0
     deviations = left_out.mean() - left_out
@@ -156,7 +130,7 @@ def _acceleration(left_out: Float64Array) -> float:
 
 
 def _adjusted_ranks(drawn: Float64Array, value: float, acceleration: float) -> tuple[int, int]:
-    """Return the places of both ends among the sorted values."""
+    """Places of both ends among the sorted values."""
     normal, count = NormalDist(), len(drawn)
     share = (np.sum(drawn < value) + np.sum(drawn == value) / 2) / count
     bias = normal.inv_cdf(float(np.clip(share, 0.5 / count, 1 - 0.5 / count)))
@@ -170,24 +144,8 @@ def _adjusted_ranks(drawn: Float64Array, value: float, acceleration: float) -> t
     return rank((1 - CONFIDENCE) / 2), rank((1 + CONFIDENCE) / 2)
 
 
-# What the scores of two models on the same samples tell about the drop.
-
-
 def count_flips(float_scores: Float64Array, quantized_scores: Float64Array) -> Flips:
-    """Return how many samples only one of the models has right.
-
-    Shapes:
-        both [N] of 0 (wrong) and 1 (right), in the same order; N is at least 1.
-
-    Units:
-        samples.
-
-    Edge case:
-        Models that are right on the same samples have no flips.
-
-    Source:
-        McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
-        percentages".
+    """Samples that only one of two models has right, from scores [N] of 0 and 1 of the same samples.
 
     Example:
         >>> count_flips(np.array([1.0, 1.0, 0.0]), np.array([1.0, 0.0, 0.0])).lost
@@ -198,57 +156,22 @@ def count_flips(float_scores: Float64Array, quantized_scores: Float64Array) -> F
     return Flips.counted(len(float_scores), lost, gained)
 
 
-# Intervals of values that are not functions of sums, such as ranks: draws are weights of the samples.
-
-
-OfWeights = Callable[[Float64Array], Float64Array]
-"""From how often each unit counts, [units], to one value or several, [values]."""
-
-MOST_WORK = 2_000_000_000
-"""Elements that all evaluations together may read: about ten seconds."""
-
-FEWEST_RESAMPLES = 400
-"""Fewer resamples leave too few values beyond an end to locate it."""
-
-GROUPS = 200
-"""Groups of units that are left out in turn, for the acceleration; single units would need N evaluations."""
-
-
 def resamples_within(cost: int) -> int:
-    """Return how many evaluations of ``cost`` elements there is time for; 0 if they would be too few."""
+    """Evaluations of ``cost`` elements that there is time for; 0 if they would be too few."""
     affordable = min(RESAMPLES, MOST_WORK // max(1, cost))
     return affordable if affordable >= FEWEST_RESAMPLES else 0
 
 
 def reweighed_intervals(
-    units: int,
-    of_weights: OfWeights,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
-    reach: Reach | None = None,
+    units: int, of_weights: OfWeights, *, resamples: int = RESAMPLES, reach: Reach | None = None
 ) -> tuple[Interval | None, ...]:
-    """Return the 95 % interval of each value: bias-corrected and accelerated bootstrap.
+    """95 % interval of each value that is no function of sums, such as a rank: draws weigh the units.
 
-    Args:
-        units: how many samples there are, or pairs of them.
-        of_weights: the values.
-        resamples: how many times the units are drawn, with replacement.
-        seed: seed of the draws; the same seed gives the same interval.
-        reach: how far flips that the samples do not show may move each value; None to leave them out.
+    Otherwise as ``bootstrap_intervals``; units are samples, or pairs of them.
 
-    Shapes:
-        of_weights takes [units] and gives [values].
-
-    Units:
-        those of the values.
-
-    Edge case:
-        None for fewer than two units, and where a value is not finite.
-
-    Source:
-        Efron 1987, as ``bootstrap_intervals``; the acceleration from groups as in Efron and Tibshirani 1993,
-        section 11.5.
+    Edge case: None for fewer than two units, and where a value is not finite.
+    Source: Efron 1987, as ``bootstrap_intervals``; the acceleration from groups as in Efron and Tibshirani
+    1993, section 11.5.
 
     Example:
         >>> values = np.arange(100.0)
@@ -259,7 +182,7 @@ def reweighed_intervals(
     whole = of_weights(np.ones(units))
     if units < 2:
         return (None,) * len(whole)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     drawn = np.array(
         [
             of_weights(np.bincount(generator.integers(0, units, units), minlength=units).astype(np.float64))
@@ -271,31 +194,15 @@ def reweighed_intervals(
     return _intervals(list(whole), list(left_out.T), list(drawn.T), "bootstrap", reach)
 
 
-# The interval of a mean of few values: Student's.
-
-
-HALVINGS = 60
-"""Of an angle below pi / 2, until neighboring floats are left."""
-
-
 def mean_interval(values: Float64Array) -> Interval | None:
-    """Return the 95 % interval of the mean that the values were drawn around.
+    """95 % interval of the mean that independent, about normal values [N] were drawn around.
 
-    Args:
-        values: independent and about normal. For few values the bootstrap's interval is too narrow:
-            with five it includes the mean in 83 of 100 cases instead of 95, and one outlier moves it away.
+    For few values the bootstrap's interval is too narrow: with five it includes the mean in 83 of 100 cases
+    instead of 95, and one outlier moves it away.
 
-    Shapes:
-        values [N].
-
-    Units:
-        those of the values.
-
-    Edge case:
-        None for fewer than two values, or if one is not finite. Equal values have an interval of width 0.
-
-    Source:
-        Student 1908, "The probable error of a mean".
+    Edge case: None for fewer than two values, or if one is not finite. Equal values have an interval of width
+    0.
+    Source: Student 1908, "The probable error of a mean".
 
     Example:
         >>> interval = mean_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
@@ -310,19 +217,9 @@ def mean_interval(values: Float64Array) -> Interval | None:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return the magnitude that Student's t does not exceed in 95 % of cases.
+    """Standard errors that Student's t does not exceed in 95 % of cases, by its degrees of freedom.
 
-    Args:
-        freedom: degrees of freedom, at least 1.
-
-    Units:
-        standard errors.
-
-    Edge case:
-        1.96, the normal distribution's, for infinitely many.
-
-    Source:
-        Abramowitz and Stegun 1964, "Handbook of mathematical functions", 26.7.3 and 26.7.4.
+    Source: Abramowitz and Stegun 1964, "Handbook of mathematical functions", 26.7.3 and 26.7.4.
 
     Example:
         >>> [round(student_quantile(freedom), 3) for freedom in (1, 2, 4, 19)]
@@ -336,7 +233,7 @@ def student_quantile(freedom: int) -> float:
 
 
 def _held(angle: float, freedom: int) -> float:
-    """Return how much of the distribution lies within t = tan(angle) * sqrt(freedom)."""
+    """Share of the distribution within t = tan(angle) * sqrt(freedom)."""
     sine, cosine = np.sin(angle), np.cos(angle)
     odd = freedom % 2 == 1
     # 1, then cos² · 1/2, · 3/4, … of an even number; of an odd one cos, then cos² · 2/3, · 4/5, …

@@ -1,4 +1,4 @@
-"""A report is held against limits."""
+"""A report held against limits, and the samples that an undecided gate needs."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,13 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.evaluation.document.gate_result import LATENCY, SATURATION, SIZE, GateResult
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.interval import ANYWHERE, Interval
+from ptq_cli.evaluation.interval import (
+    ANYWHERE,
+    Interval,
+    samples_for_width,
+    samples_to_resolve,
+    samples_to_resolve_share,
+)
 from ptq_cli.evaluation.limits import (
     MAX_DROP_FLAG,
     MAX_LATENCY_RATIO_FLAG,
@@ -22,9 +28,6 @@ from ptq_cli.evaluation.limits import (
     bounds_of,
     check_limits,
     percentage,
-    samples_for_drop,
-    samples_for_minimum,
-    samples_for_ratio,
     size_limit,
 )
 from ptq_cli.evaluation.report_changes import baseline_summary, regression, require_comparable_baseline
@@ -34,11 +37,10 @@ Measurements = Mapping[str, Measurement]
 
 
 def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -> Report:
-    """Return the report with the gates of these limits: of metrics, size, latency and saturation.
+    """Report with the gates of these limits: of metrics, size, latency and saturation.
 
-    Edge case:
-        A value that equals its limit passes; NaN never does. Without an interval, as of one sample, a
-        value is in doubt.
+    Edge case: A value that equals its limit passes; NaN never does. Without an interval, as of one sample, a
+    value is in doubt.
     """
     # With the report's own metrics, so that a limit that can never fail is found before it passes.
     check_limits(gate, {metric.name: _bounds(metric) for metric in report.metrics})
@@ -80,7 +82,7 @@ def _bounds(metric: Measurement) -> Bounds | None:
 
 
 def _known(interval: Interval | None, value: float) -> Interval | None:
-    """Return where a measured value lies for the population; of NaN there is nothing to know."""
+    """Interval of a measured value, unknown without one; of NaN there is nothing to know."""
     return ANYWHERE if interval is None and not math.isnan(value) else interval
 
 
@@ -221,11 +223,35 @@ def _regression(measurement: Measurement, before: Measurement, limit: Limit, sam
     )
 
 
-# The report that a gate compares with.
+def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """About how many samples it takes until the interval of the drop ends at ``limit``."""
+    if measurement.flips is not None:
+        return samples_to_resolve(measurement.flips, limit)
+    return _samples_for(measurement.drop, measurement.drop_interval, limit, samples)
+
+
+def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """About how many samples it takes until the interval of the ratio ends at ``limit``."""
+    return _samples_for(measurement.ratio, measurement.ratio_interval, limit, samples)
+
+
+def samples_for_minimum(measurement: Measurement, limit: float, samples: int) -> int | None:
+    """About how many samples it takes until the interval of the value ends at ``limit``."""
+    value, interval = measurement.quantized_value, measurement.quantized_interval
+    # A share needs no scaling of its interval: its own score statistic tells the number directly.
+    if interval is not None and interval.method == "wilson":
+        return samples_to_resolve_share(value, limit)
+    return _samples_for(value, interval, limit, samples)
+
+
+def _samples_for(value: float | None, interval: Interval | None, limit: float, samples: int) -> int | None:
+    if value is None or interval is None:
+        return None
+    return samples_for_width(samples, value, interval, limit)
 
 
 def read_baseline(gate: GateSettings) -> Report | None:
-    """Return the baseline that a gate names, or None if it names none."""
+    """Baseline that a gate names, or None if it names none."""
     if gate.baseline is None:
         return None
     try:

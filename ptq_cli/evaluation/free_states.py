@@ -1,4 +1,4 @@
-"""Quantized models on their own states and on the float model's, and what that gives step by step."""
+"""Quantized models on their own states and on the float model's: errors by step, recordings drawn whole."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,8 @@ from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums, S
 if TYPE_CHECKING:
     from ptq_cli.calibdata.carries import Carry
 
-FORCED = "on the float model's states"
-"""Follows the name of a quantized model that is given them."""
-MOST_POINTS = 100
-"""Of a curve."""
+FORCED = "on the float model's states"  # follows the name of a quantized model that is given them
+MOST_POINTS = 100  # points of a curve of errors by step, at most
 NOT_APART = "it is not summed up sample by sample, so recordings cannot be drawn"
 
 Indices = npt.NDArray[np.int64]
@@ -36,7 +34,7 @@ class FreeStates:
         self._recordings: tuple[int, ...] = ()
 
     def inputs(self, batch: StepBatch) -> dict[str, Array]:
-        """Return the inputs of a step; those of the first one are as they are."""
+        """Inputs of a step; those of the first one are as they are."""
         if batch.step == 0:
             return batch.inputs
         rows = [self._recordings.index(number) for number in batch.recordings]
@@ -49,9 +47,6 @@ class FreeStates:
         """Keep what the next step reads."""
         self._states = {item.state.name: outputs[self._places[item.output]] for item in self._carries}
         self._recordings = batch.recordings
-
-
-# Which recording and which step each sample is.
 
 
 class SamplePlaces:
@@ -76,7 +71,7 @@ class SamplePlaces:
         return np.unique(self.places[:, 0], return_inverse=True)[1].reshape(-1)
 
     def state(self) -> State:
-        """Return what a checkpoint holds."""
+        """Arrays for a checkpoint."""
         return {"places": self.places}
 
     def join(self, states: Sequence[State]) -> None:
@@ -88,12 +83,11 @@ class SamplePlaces:
 
 
 def drawn_by(recordings: Indices | None, found: Resampling, samples: int) -> Resampling:
-    """Return a metric whose uncertainty is told by drawing recordings, and not their steps.
+    """A metric whose uncertainty is told by drawing recordings, and not their steps.
 
     Steps of one recording depend on each other, so drawing them would give too narrow intervals.
 
-    Edge case:
-        Without recordings it is as it was.
+    Edge case: Without recordings it is as it was.
     """
     if recordings is None or isinstance(found, str):
         return found
@@ -115,7 +109,7 @@ def drawn_by(recordings: Indices | None, found: Resampling, samples: int) -> Res
 
 
 def with_count(rows: Float64Array) -> Float64Array:
-    """Return rows with a column of ones, whose sum is the number of samples."""
+    """Rows with a column of ones, whose sum is the number of samples."""
     return np.hstack([rows, np.ones((len(rows), 1))])
 
 
@@ -123,9 +117,6 @@ def _summed(rows: Float64Array, group: Indices, count: int) -> Float64Array:
     sums = np.zeros((count, rows.shape[1]))
     np.add.at(sums, group, rows)
     return sums
-
-
-# Errors by step.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +131,7 @@ class SteppedMetric:
     of_float: Resampling | None = None
 
     def sums(self, samples: int) -> dict[str, SampleSums] | None:
-        """Return what each sample adds, by whose it is; None if that is not known of each."""
+        """Sums of the samples by whose they are; None if they are not known of each."""
         found = {"free": self.free, "forced": self.forced, "of_float": self.of_float}
         known = {name: item for name, item in found.items() if item is not None}
         kept = {
@@ -157,7 +148,7 @@ def stream_of(
     metrics: Sequence[SteppedMetric],
     forced: tuple[Measurement, ...],
 ) -> Stream:
-    """Return what was measured step by step; the first metric tells the worst step."""
+    """Errors by step; the first metric tells the worst step."""
     found, recordings = places.places, places.recordings
     steps = found[:, 1]
     longest, samples = int(steps.max()) + 1, len(found)
@@ -190,7 +181,7 @@ def stream_of(
 
 
 def _by_group(metrics: Mapping[str, SampleSums], group: Indices, samples: int) -> dict[str, Float64Array]:
-    """Return values of groups of samples: [groups] each."""
+    """Values of groups of samples: [groups] each."""
     count, found = int(group.max()) + 1, {}
     for name, item in metrics.items():
         sums = _summed(with_count(item.rows), group, count)
@@ -200,7 +191,7 @@ def _by_group(metrics: Mapping[str, SampleSums], group: Indices, samples: int) -
 
 
 def _tenths(steps: Indices, recordings: Indices) -> tuple[npt.NDArray[np.bool_], ...]:
-    """Return which samples are of the first tenth of their recording, and which of the last."""
+    """Samples of the first tenth of their recording, and those of the last."""
     lengths = np.zeros(int(recordings.max()) + 1, np.int64)
     np.maximum.at(lengths, recordings, steps + 1)
     own = lengths[recordings]
@@ -211,7 +202,7 @@ def _tenths(steps: Indices, recordings: Indices) -> tuple[npt.NDArray[np.bool_],
 def _drift(
     metric: SteppedMetric, sums: Mapping[str, SampleSums], steps: Indices, recordings: Indices
 ) -> StepDrift:
-    """Return how much worse the last tenth of each recording is than its first."""
+    """Loss from the first tenth of each recording to its last."""
     count, samples, sign = int(recordings.max()) + 1, len(steps), 1 if metric.higher_is_better else -1
     places: dict[tuple[str, int], slice] = {}
     columns: list[Float64Array] = []
@@ -227,7 +218,7 @@ def _drift(
         return sums[kind].of_sums(own[..., :-1] * (samples / own[..., -1:]))
 
     def worse(kind: str, index: int, found: Float64Array) -> Float64Array:
-        """Return a drop, or a value so that less is better."""
+        """A drop, or a value so that less is better."""
         reference = value("of_float", index, found) if "of_float" in sums else 0.0
         return sign * (reference - value(kind, index, found))
 
@@ -250,7 +241,7 @@ def _drift(
 
 
 def require_steps(batch: Batch) -> StepBatch:
-    """Return a batch as the step that it is."""
+    """A batch as the step that it is."""
     if not isinstance(batch, StepBatch):
         raise TypeError("a stream has batches of steps")
     return batch

@@ -1,4 +1,7 @@
-"""Prompts that the float and the quantized models continue greedily, each after its own tokens."""
+"""Prompts that the float and the quantized models continue greedily, each after its own tokens.
+
+They are read step by step where states are carried, otherwise as whole sequences.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -18,13 +21,12 @@ from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
 from ptq_cli.evaluation.document.generation import GENERATED, Example, Generation
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.free_states import FreeStates, require_steps
-from ptq_cli.evaluation.model_outputs import token_input
-from ptq_cli.evaluation.sample_axes import Run, Runs
+from ptq_cli.evaluation.runs.run_models import Run, Runs
+from ptq_cli.evaluation.runs.targets import token_input
 from ptq_cli.evaluation.unseen_flips import Unseen, unseen_share
 
 TYPES = "token_type_ids"
-SCORES = 3
-"""Axes of the scores of tokens: batch, tokens, vocabulary."""
+SCORES = 3  # axes of the scores of tokens: batch, tokens, vocabulary
 MOST_LISTED, MOST_EXAMPLES = 1000, 3
 
 Tokens = tuple[int, ...]
@@ -63,7 +65,7 @@ class Continuation:
             )
 
     def chosen(self, outputs: Sequence[Array], place: int) -> int:
-        """Return the token with the highest score at a place, of equal ones the first."""
+        """Token with the highest score at a place, of equal ones the first."""
         scores = outputs[self.outputs.index(self.logits)]
         if scores.ndim != SCORES or scores.shape[0] != 1 or scores.dtype.kind != "f":
             raise _not_scores(self.logits, f"is {format_shape(scores.shape)} of {scores.dtype}")
@@ -79,7 +81,7 @@ class Continuation:
 def continuation_of(
     tokens: int, inputs: Sequence[TensorSpec], ranks: Mapping[str, int | None], carries: Sequence[Carry]
 ) -> Continuation:
-    """Return how prompts of a model are continued; refuse a model of which that cannot be.
+    """Inputs and outputs by which prompts of a model are continued; refuse a model without them.
 
     ``ranks`` are the axes of its outputs, None where they are not known.
     """
@@ -143,11 +145,8 @@ def _not_scores(name: str, found: str) -> MetricError:
 
 
 def _beside(ids: str, name: str) -> str:
-    """Return the name of the mask, the positions or the types of an input of tokens: of a decoder its own."""
+    """Name of the mask, the positions or the types of an input of tokens: of a decoder its own."""
     return ids.removesuffix("input_ids") + name if ids.endswith("input_ids") else name
-
-
-# The prompts, one at a time: step by step where states are carried, otherwise as whole sequences.
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ class Continued:
 def continued_prompts(
     how: Continuation, runs: Runs, dataset: Dataset, progress: ProgressCallback
 ) -> list[Continued]:
-    """Return each prompt of the data as the float and all quantized models continue it."""
+    """Each prompt of the data as the float and all quantized models continue it."""
     found: list[Continued] = []
     with closing(dataset.batches(1)) as batches:
         for item in (_by_steps if how.carries else _by_sequences)(how, runs, batches):
@@ -192,7 +191,7 @@ def _by_steps(how: Continuation, runs: Runs, batches: Iterator[Batch]) -> Iterat
 
 
 def _behind(how: Continuation, run: Run, inputs: Mapping[str, Array], outputs: Sequence[Array]) -> Tokens:
-    """Return the tokens that a model adds behind a step, of which the inputs and the outputs are given."""
+    """Tokens that a model adds behind a step, of which the inputs and the outputs are given."""
     tokens = [how.chosen(outputs, -1)]
     while len(tokens) < how.tokens:
         states = {item.state.name: outputs[how.outputs.index(item.output)] for item in how.carries}
@@ -215,7 +214,7 @@ def _by_sequences(how: Continuation, runs: Runs, batches: Iterator[Batch]) -> It
 
 
 def _prompt_of(how: Continuation, batch: Batch) -> Tokens:
-    """Return the tokens of a sample that its mask keeps."""
+    """Tokens of a sample that its mask keeps."""
     tokens, mask = batch.inputs[how.ids][0], batch.inputs.get(_beside(how.ids, MASK))
     if mask is not None and mask.ndim == 2:
         tokens = tokens[mask[0, mask.shape[1] - len(tokens) :] != 0]
@@ -227,7 +226,7 @@ def _prompt_of(how: Continuation, batch: Batch) -> Tokens:
 
 
 def _grown(how: Continuation, run: Run, inputs: Mapping[str, Array], prompt: Tokens) -> Tokens:
-    """Return the tokens that a model adds to a sequence, which each run reads from its beginning."""
+    """Tokens that a model adds to a sequence, which each run reads from its beginning."""
     tokens = list(prompt)
     while len(tokens) < len(prompt) + how.tokens:
         outputs = run({**inputs, **_arrays(how, inputs, tokens)})
@@ -236,7 +235,7 @@ def _grown(how: Continuation, run: Run, inputs: Mapping[str, Array], prompt: Tok
 
 
 def _arrays(how: Continuation, inputs: Mapping[str, Array], tokens: Sequence[int]) -> dict[str, Array]:
-    """Return what a model reads of a sequence, filled up at its end to the length that the model fixes."""
+    """Inputs of a model for a sequence, filled up at its end to the length that the model fixes."""
     count, own = len(tokens), inputs[how.ids].shape[1]
     rows = {
         how.ids: np.array(tokens),
@@ -260,11 +259,8 @@ def _arrays(how: Continuation, inputs: Mapping[str, Array], tokens: Sequence[int
     return found
 
 
-# How far the tokens are equal.
-
-
 def first_difference(one: Tokens, other: Tokens) -> int | None:
-    """Return the place of the first token that differs, or None.
+    """Place of the first token that differs, or None.
 
     Example:
         >>> first_difference((3, 1, 4), (3, 2, 4)), first_difference((3, 1), (3, 1))
@@ -278,12 +274,11 @@ def first_difference(one: Tokens, other: Tokens) -> int | None:
 def compared_tokens(
     found: Sequence[Continued], model: int, text_of: Callable[[Tokens], str] | None
 ) -> tuple[Measurement, Generation]:
-    """Return the share of equal tokens of one quantized model, and where prompts begin to differ.
+    """Share of equal tokens of one quantized model, and where prompts begin to differ.
 
     The interval draws prompts, since the tokens behind a difference depend on it.
 
-    Source:
-        as ``bootstrap_intervals``.
+    Source: as ``bootstrap_intervals``.
     """
     if not found:
         raise EmptyDataError("there is no prompt to continue", hint="pass data with samples")

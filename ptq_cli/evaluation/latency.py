@@ -1,4 +1,4 @@
-"""How long models take, and how much longer one takes than another."""
+"""Latencies of models that take turns, and the ratio of any two of them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -28,8 +28,7 @@ from ptq_cli.runtime.turns import (
 )
 
 PERCENTILES = (50.0, 90.0, 99.0)
-FAST = 10.0
-"""The percentile of a fast run: other work on the machine only ever adds time."""
+FAST = 10.0  # the percentile of a fast run: other work on the machine only ever adds time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +140,7 @@ def measure_latencies(
 
 
 def opener(models: Sequence[bytes | Path | StoredModel], scenario: Scenario) -> OpenSessions:
-    """Return what opens models for a scenario, each ready for its next run."""
+    """Function that opens models for a scenario, each ready for its next run."""
 
     def open_sessions(order: Sequence[int]) -> list[OpenedModel]:
         opened = {index: scenario.engine.open(models[index], threads=scenario.threads) for index in order}
@@ -183,7 +182,7 @@ class _Sum:
 
 
 def latency_ratio(rounds: Sequence[Turns], model: int) -> LatencyRatio:
-    """Return how long a model took beside the first.
+    """Time of a model over the first one's.
 
     A round's ratio is that of the times that a tenth of each model's runs did not exceed: other work on the
     machine makes runs longer, those of one model more than those of another, and five measurements of two
@@ -196,10 +195,9 @@ def latency_ratio(rounds: Sequence[Turns], model: int) -> LatencyRatio:
         rounds: each of two models or more.
         model: which one stands above.
 
-    Source:
-        Fleming and Wallace 1986, "How not to lie with statistics: the correct way to summarize benchmark
-        results", for the geometric mean; Kalibera and Jones 2013, "Rigorous benchmarking in reasonable time",
-        for the interval of the outermost repetitions.
+    Source: Fleming and Wallace 1986, "How not to lie with statistics: the correct way to summarize benchmark
+    results", for the geometric mean; Kalibera and Jones 2013, "Rigorous benchmarking in reasonable time", for
+    the interval of the outermost repetitions.
 
     Example:
         >>> clock = (((1.0,), (2.0,)), ((0.5,), (1.0,)))
@@ -221,7 +219,7 @@ def _mean_ratio(parts: Sequence[tuple[RunsOfTurns, RunsOfTurns]]) -> tuple[float
 
 
 def _fast(turns: RunsOfTurns) -> float:
-    """Return what a tenth of the runs did not exceed; a processor's clock may read 0."""
+    """Time that a tenth of the runs did not exceed; a processor's clock may read 0."""
     found = np.percentile([run for runs in turns for run in runs], FAST)
     return max(float(found), float(np.finfo(np.float64).tiny))
 
@@ -243,15 +241,10 @@ def _summarize(rounds: Sequence[Turns], model: int, batch: int) -> ModelLatency:
     )
 
 
-# Turns of the models whose speeds a report compares, and the ratio of any two of them.
-
-
-SECONDS = 3.0
-"""How long an evaluation measures at most, about, where nothing depends on the result."""
+SECONDS = 3.0  # how long an evaluation measures at most, about, where nothing depends on the result
 ENOUGH_RUNS = 24
-"""Of each model in one of several rounds, which small ones have done long before: eight turns."""
-LIMITED_SECONDS = 10.0
-"""How long it measures if there is a limit on the latency."""
+"""Runs of each model in one of several rounds, eight turns: small models have done them long before."""
+LIMITED_SECONDS = 10.0  # how long it measures if there is a limit on the latency
 
 
 class LatencyTurns:
@@ -282,11 +275,11 @@ class LatencyTurns:
         return is_long and any(latency_verdict(self.ratio(model, 0).interval) == "busy" for model in models)
 
     def median_ms(self, model: int) -> float:
-        """Return what the middle one of a model's runs took. Milliseconds."""
+        """Median of a model's runs. Milliseconds."""
         return 1000 * median(run for turns in self.rounds for turn in turns.seconds[model] for run in turn)
 
     def ratio(self, model: int, other: int) -> LatencyRatio:
-        """Return how long a model took beside another one."""
+        """Time of a model over another one's."""
         pairs = [
             Turns(*((part[other], part[model]) for part in (turns.seconds, turns.processors)))
             for turns in self.rounds
@@ -304,8 +297,7 @@ def take_latency_turns(
 ) -> LatencyTurns:
     """Let models take turns: for as long as ``ptq bench`` does if a limit depends on it, otherwise briefly.
 
-    Edge case:
-        Where the machine is too busy to tell, they take more rounds, for as long as ``SECONDS`` says.
+    Edge case: Where the machine is too busy to tell, they take more rounds, for as long as ``SECONDS`` says.
     """
     rounds: list[Turns] = []
     for turns in take_rounds(

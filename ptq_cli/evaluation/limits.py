@@ -9,13 +9,6 @@ from types import MappingProxyType
 from ptq_cli.core.errors import GateError
 from ptq_cli.core.process import parse_size
 from ptq_cli.evaluation.document.generation import GENERATED
-from ptq_cli.evaluation.document.measurement import Measurement
-from ptq_cli.evaluation.interval import (
-    Interval,
-    samples_for_width,
-    samples_to_resolve,
-    samples_to_resolve_share,
-)
 from ptq_cli.recipe.sections import GateSettings, Limit
 
 MAX_DROP_FLAG = "--max-drop"
@@ -35,7 +28,6 @@ EXAMPLES = {
     MAX_SIZE_FLAG: "1MB",
     BUDGET_FLAG: "top1=0.5%",
 }
-
 Bounds = tuple[float, float]
 SHARE: Bounds = (0.0, 1.0)
 BOUNDS: dict[str, Bounds] = {
@@ -48,7 +40,7 @@ metrics would tell, but it imports numpy, and a gate alone is decided at once.""
 
 
 def bounds_of(metric: str) -> Bounds | None:
-    """Return between which values a metric of ptq lies, or None if it is open at one end, or not known."""
+    """Bounds of a metric of ptq, or None if it is open at one end, or not known."""
     name = metric.partition("[")[0]
     return SHARE if re.fullmatch("top[1-9][0-9]*", name) else BOUNDS.get(name)
 
@@ -56,11 +48,8 @@ def bounds_of(metric: str) -> Bounds | None:
 def parse_limits(texts: Sequence[str], flag: str) -> dict[str, Limit]:
     """Read ``top1=0.01`` texts, as the flags take them; a percentage stays a text.
 
-    Units:
-        that of the metric; 0.01 of a share is one point. ``1%`` is of the value that the drop is from.
-
-    Edge case:
-        The last ``=`` divides, since an output's name in ``sqnr_db[a=b]=25`` may hold one.
+    Units: that of the metric; 0.01 of a share is one point. ``1%`` is of the value that the drop is from.
+    Edge case: The last ``=`` divides, since an output's name in ``sqnr_db[a=b]=25`` may hold one.
     """
     limits: dict[str, Limit] = {}
     for text in texts:
@@ -112,10 +101,9 @@ def check_limits(gate: GateSettings, bounds: Mapping[str, Bounds | None] = Mappi
 
 
 def size_limit(text: str) -> int:
-    """Return how many bytes ``--max-size`` says.
+    """Bytes that ``--max-size`` says.
 
-    Units:
-        ``MB`` is 1,000,000 bytes, ``MiB`` is 1,048,576; a number alone is bytes.
+    Units: ``MB`` is 1,000,000 bytes, ``MiB`` is 1,048,576; a number alone is bytes.
     """
     size = parse_size(text)
     if not size:
@@ -126,18 +114,17 @@ def size_limit(text: str) -> int:
 
 
 def percentage(limit: Limit) -> float | None:
-    """Return the number before the ``%`` of a limit that was checked, or None for a plain number."""
+    """Number before the ``%`` of a limit that was checked, or None for a plain number."""
     return float(limit.removesuffix("%")) if isinstance(limit, str) else None
 
 
 def absolute_limit(limit: Limit, reference: float) -> float:
-    """Return a limit that was checked as a number in the metric's unit.
+    """A limit that was checked as a number in the metric's unit.
 
     A percentage is of ``reference``: the value that the drop is from; 1 for a minimum of a share and for a
     ratio.
 
-    Edge case:
-        A percentage of a negative value, such as an R² below 0, is of its magnitude.
+    Edge case: A percentage of a negative value, such as an R² below 0, is of its magnitude.
     """
     return abs(reference) * float(limit.removesuffix("%")) / 100 if isinstance(limit, str) else float(limit)
 
@@ -169,16 +156,7 @@ def require_limit(metric: str, limit: Limit, flag: str) -> None:
 
 
 def require_output(metric: str, limit: Limit, flag: str, named: Iterable[str]) -> None:
-    """Refuse a limit on a metric of the first output, if that metric was only named for other outputs.
-
-    Example:
-        >>> require_output("top1", 0.02, MAX_DROP_FLAG, ["top1[aux]"])
-        Traceback (most recent call last):
-        ...
-        ptq_cli.core.errors.GateError: PTQ-GATE-001: --max-drop top1=0.02 is about the first \
-output, but the metric was named as top1[aux]
-        hint: write --max-drop 'top1[aux]=0.02'
-    """
+    """Refuse a limit on a metric of the first output, if that metric was only named for other outputs."""
     known = list(named)
     others = [name for name in known if name.startswith(f"{metric}[")]
     if others and metric not in known:
@@ -195,8 +173,8 @@ def require_decisive(
 ) -> None:
     """Refuse a limit that every value of a metric keeps, or that none does: percent written as a fraction.
 
-    Edge case:
-        A percentage of a drop is of a value that only the measurement tells; that of a minimum is of 1.
+    Edge case: A percentage of a drop is of a value that only the measurement tells; that of a minimum is of
+    1.
     """
     said = _typed(flag, f"{metric}={_written(limit)}")
     if is_minimum and isinstance(limit, str) and bounds != SHARE:
@@ -265,51 +243,3 @@ def _written(limit: Limit) -> str:
 
 def _example(flag: str) -> str:
     return f"for example: {_typed(flag, EXAMPLES[flag])}"
-
-
-# How many samples it would take to tell on which side of a limit the true value lies.
-#
-# They are samples in all, not on top of those that were measured; None where a value has no interval, or is
-# the limit. Shares by Tango 1998 and Wilson 1927, see ``interval``; otherwise by the width of the interval,
-# as in Cochran 1977, "Sampling techniques", chapter 4.
-
-
-def samples_for_drop(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the drop ends at ``limit``."""
-    if measurement.flips is not None:
-        return samples_to_resolve(measurement.flips, limit)
-    return _samples_for(measurement.drop, measurement.drop_interval, limit, samples)
-
-
-def samples_for_ratio(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the ratio ends at ``limit``.
-
-    Example:
-        >>> perplexity = Measurement(
-        ...     name="perplexity",
-        ...     unit="number",
-        ...     needs_labels=False,
-        ...     higher_is_better=False,
-        ...     quantized_value=20.2,
-        ...     float_value=20.0,
-        ...     ratio_interval=Interval(0.99, 1.03, "bootstrap"),
-        ... )
-        >>> samples_for_ratio(perplexity, limit=1.02, samples=100)
-        400
-    """
-    return _samples_for(measurement.ratio, measurement.ratio_interval, limit, samples)
-
-
-def samples_for_minimum(measurement: Measurement, limit: float, samples: int) -> int | None:
-    """Return about how many samples it takes until the interval of the value ends at ``limit``."""
-    value, interval = measurement.quantized_value, measurement.quantized_interval
-    # A share needs no scaling of its interval: its own score statistic tells the number directly.
-    if interval is not None and interval.method == "wilson":
-        return samples_to_resolve_share(value, limit)
-    return _samples_for(value, interval, limit, samples)
-
-
-def _samples_for(value: float | None, interval: Interval | None, limit: float, samples: int) -> int | None:
-    if value is None or interval is None:
-        return None
-    return samples_for_width(samples, value, interval, limit)

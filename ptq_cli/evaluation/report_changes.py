@@ -1,4 +1,4 @@
-"""What changed from one report to another."""
+"""Changes from one report to another: of metrics, facts and layers, and whether the two can be compared."""
 
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -7,10 +7,8 @@ from typing import Annotated, ClassVar
 from ptq_cli.core.errors import BaselineError
 from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.measurement import Measurement, Unit, flips_between
-from ptq_cli.evaluation.document.report_document import BaselineSummary, ModelSummary, Report
+from ptq_cli.evaluation.document.report_document import BaselineSummary, LayerEntry, ModelSummary, Report
 from ptq_cli.evaluation.interval import Flips, Interval, drop_interval
-
-# Two reports of one model: whether they can be compared, and how much worse the later one is.
 
 
 def require_comparable_baseline(report: Report, baseline: Report) -> None:
@@ -39,19 +37,16 @@ def require_same_model(model: ModelSummary, earlier: ModelSummary) -> None:
 
 
 def baseline_summary(baseline: Report) -> BaselineSummary:
-    """Return what a later report says of its baseline."""
+    """Date and model of a baseline, for a later report."""
     return BaselineSummary(baseline.created, baseline.model.quantized_model.sha256)
 
 
 def regression(before: Measurement, after: Measurement, samples: int) -> Measurement:
-    """Return how one metric of the quantized model changed, as if the earlier model were the float one.
+    """Change of one metric of the quantized model, as if the earlier model were the float one.
 
-    Edge case:
-        There is no interval where the reports do not say which samples are right: of an SQNR, a cosine, or a
-        report of format version 1.
-
-    Source:
-        Tango 1998 for the interval, see ``drop_interval``.
+    Edge case: There is no interval where the reports do not say which samples are right: of an SQNR, a
+    cosine, or a report of format version 1.
+    Source: Tango 1998 for the interval, see ``drop_interval``.
     """
     flips = None
     if before.quantized_hits is not None and after.quantized_hits is not None:
@@ -68,8 +63,7 @@ def regression(before: Measurement, after: Measurement, samples: int) -> Measure
     )
 
 
-WORSE_BY_DB = 0.5
-"""A tenth of a bit: below it, a layer is as it was."""
+WORSE_BY_DB = 0.5  # a tenth of a bit: below it, a layer is as it was
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,10 +142,9 @@ class ReportChanges:
 def compare_reports(
     before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
 ) -> ReportChanges:
-    """Return what changed; metrics in the order of the first report, those that are new at the end.
+    """Changes between two reports; metrics in the order of the first, those that are new at the end.
 
-    Edge case:
-        Reports of different models or data are compared as well: what differs is listed.
+    Edge case: Reports of different models or data are compared as well: what differs is listed.
     """
     same = before.evaluation.data_digest == after.evaluation.data_digest
     return ReportChanges(
@@ -168,7 +161,7 @@ def compare_reports(
 
 
 def _worse_layers(before: Analysis, after: Analysis) -> tuple[LayerLoss, ...]:
-    """Return the layers that lost more than half a decibel; both measured their outputs as the model runs."""
+    """Layers that lost more than half a decibel; both measured their outputs as the model runs."""
     old = {layer.name: layer.sqnr_accumulated_db for layer in before.layers}
     found = []
     for layer in after.layers:
@@ -223,3 +216,44 @@ def _differing(before: dict[str, str], after: dict[str, str]) -> tuple[Change, .
     names = dict.fromkeys([*before, *after])
     found = (Change(name, before.get(name, ""), after.get(name, "")) for name in names)
     return tuple(change for change in found if change.before != change.after)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerDifference:
+    """A layer of either model."""
+
+    name: str
+    op: str
+    before: LayerEntry | None
+    after: LayerEntry | None
+    sqnr_before: float | None = None
+    sqnr_after: float | None = None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether it runs elsewhere, for another reason, or is in one model only."""
+        before, after = self.before, self.after
+        return before is None or after is None or before.placement != after.placement
+
+
+def layer_differences(
+    before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
+) -> tuple[LayerDifference, ...]:
+    """Each layer of two reports, in the second's order; those that only the first has come last."""
+    old, new = ({layer.name: layer for layer in report.layers} for report in (before, after))
+    first, second = map(_sqnr, analyses) if analyses is not None else ({}, {})
+    return tuple(
+        LayerDifference(
+            name=name,
+            op=(new.get(name) or old[name]).op,
+            before=old.get(name),
+            after=new.get(name),
+            sqnr_before=first.get(name),
+            sqnr_after=second.get(name),
+        )
+        for name in dict.fromkeys([*new, *old])
+    )
+
+
+def _sqnr(analysis: Analysis) -> dict[str, float | None]:
+    return {layer.name: layer.sqnr_accumulated_db for layer in analysis.layers}

@@ -7,16 +7,13 @@ from typing import Annotated, TypeVar
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import Verdict
 from ptq_cli.evaluation.document.measurement import Measurement, Unit
-from ptq_cli.evaluation.document.report_document import LayerEntry, Report
+from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import Interval
 
 T = TypeVar("T")
-
-COMPARISON = "sqnr_db"
-"""What models are compared by where no metric has a value of the float model."""
+COMPARISON = "sqnr_db"  # what models are compared by where no metric has a value of the float model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +52,7 @@ class TradeOffs:
 
 
 def trade_offs(reports: Sequence[Report], names: Sequence[str], metric: str | None = None) -> TradeOffs:
-    """Return what each model costs and keeps.
+    """Accuracy, size and time of each model, and which no other beats.
 
     They are judged by ``metric``, or by the first that all reports have, with labels if possible.
     """
@@ -92,7 +89,7 @@ def trade_offs(reports: Sequence[Report], names: Sequence[str], metric: str | No
 
 
 def best(costs: Sequence[float | None], values: Sequence[float]) -> tuple[bool, ...]:
-    """Return which candidates are on the Pareto front: none is at least as good in both and better in one.
+    """Candidates on the Pareto front: no other is at least as good in both and better in one.
 
     Less of the costs is better, of which three digits count, as a reader sees them, and more of the values. A
     cost of None and a value of NaN take no part.
@@ -116,7 +113,7 @@ def best(costs: Sequence[float | None], values: Sequence[float]) -> tuple[bool, 
 
 
 def _measured(reports: Sequence[Report], names: Sequence[str], metric: str | None) -> tuple[Measurement, ...]:
-    """Return the metric's measurement in each report."""
+    """Metric's measurement in each report."""
     tables = [{found.name: found for found in report.metrics} for report in reports]
     shared = [name for name in tables[0] if all(name in table for table in tables)]
     if metric is not None:
@@ -141,7 +138,7 @@ def _goodness(found: Measurement) -> float:
 
 
 def _interval(found: Measurement) -> Interval | None:
-    """Return where the quantized model's value lies."""
+    """Interval of the quantized model's value."""
     drop = found.drop_interval
     if drop is None or found.float_value is None:
         return found.quantized_interval
@@ -177,47 +174,3 @@ def _notes(reports: Sequence[Report]) -> tuple[str, ...]:
 
 def _differ(values: Iterable[object]) -> bool:
     return len(set(values)) > 1
-
-
-# Each layer in two quantized models: where it runs, and how near its output is to the float model's.
-
-
-@dataclass(frozen=True, kw_only=True)
-class LayerDifference:
-    """A layer of either model."""
-
-    name: str
-    op: str
-    before: LayerEntry | None
-    after: LayerEntry | None
-    sqnr_before: float | None = None
-    sqnr_after: float | None = None
-
-    @property
-    def has_moved(self) -> bool:
-        """Whether it runs elsewhere, for another reason, or is in one model only."""
-        before, after = self.before, self.after
-        return before is None or after is None or before.placement != after.placement
-
-
-def layer_differences(
-    before: Report, after: Report, analyses: tuple[Analysis, Analysis] | None = None
-) -> tuple[LayerDifference, ...]:
-    """Return each layer of two reports, in the second's order; those that only the first has come last."""
-    old, new = ({layer.name: layer for layer in report.layers} for report in (before, after))
-    first, second = map(_sqnr, analyses) if analyses is not None else ({}, {})
-    return tuple(
-        LayerDifference(
-            name=name,
-            op=(new.get(name) or old[name]).op,
-            before=old.get(name),
-            after=new.get(name),
-            sqnr_before=first.get(name),
-            sqnr_after=second.get(name),
-        )
-        for name in dict.fromkeys([*new, *old])
-    )
-
-
-def _sqnr(analysis: Analysis) -> dict[str, float | None]:
-    return {layer.name: layer.sqnr_accumulated_db for layer in analysis.layers}

@@ -30,29 +30,18 @@ class Unseen:
 
 Reach = Callable[[Sequence[Float64Array], Sequence[Float64Array]], Sequence[Unseen]]
 """From values, and from them without one sample each, to how far unseen flips may move each."""
-
-MISSED = 0.05
-"""The probability with which no sample shows what that share does."""
-
-RULE_OF_THREE = -float(np.log(MISSED))
-"""How many flips that are expected leave no trace with this probability."""
-
+MISSED = 0.05  # probability with which no sample shows what that share does
+RULE_OF_THREE = -float(np.log(MISSED))  # expected flips that leave no trace with this probability
 TRUSTED = 4.0
 """Flips of equal weight: so many or fewer do not show what others are like; of twice as many a quarter of the
 unseen ones counts, of ten times as many a hundredth."""
 
 
 def unseen_share(samples: npt.ArrayLike) -> Float64Array:
-    """Return the largest share of a population of which none is among the samples with 5 % probability.
+    """Largest share of a population of which none is among so many samples with 5 % probability.
 
-    Args:
-        samples: how many there are, at least 1.
-
-    Shapes:
-        any; the result has the same.
-
-    Source:
-        Hanley and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?" (the rule of three).
+    Source: Hanley and Lippman-Hand 1983, "If nothing goes wrong, is everything all right?" (the rule of
+    three).
 
     Example:
         >>> unseen_share([1, 50, 200]).round(4).tolist()
@@ -62,24 +51,17 @@ def unseen_share(samples: npt.ArrayLike) -> Float64Array:
 
 
 def after_unseen_flips(values: Float64Array, samples: npt.ArrayLike, total: int, *, sides: int = 1) -> float:
-    """Return a mean over classes, had as many samples turned wrong as may be without one seen.
+    """A mean over classes, had as many samples turned wrong as may be without one seen.
 
     It is the smaller one of two: samples of all classes turn wrong, or those of one class alone.
 
     Args:
-        values: of each class, 0 if all its samples are wrong.
-        samples: how many each class has.
+        values: of each class, 0 if all its samples are wrong, [classes].
+        samples: how many each class has, [classes].
         total: samples of all classes.
         sides: 2 where a wrong sample costs twice, such as a pixel that misses a class and is in another.
 
-    Shapes:
-        values and samples [classes].
-
-    Units:
-        the values'.
-
-    Edge case:
-        A class that is only predicted has no sample that can turn wrong. 0 without a class.
+    Edge case: A class that is only predicted has no sample that can turn wrong. 0 without a class.
 
     Example:
         >>> round(after_unseen_flips(np.array([1.0, 0.9]), [30, 20], 50), 4)
@@ -95,7 +77,7 @@ def after_unseen_flips(values: Float64Array, samples: npt.ArrayLike, total: int,
 
 
 def moved_by_unseen(value: float, left_out: Float64Array, flipped: float | None) -> float:
-    """Return how far a value moves if as many samples turn wrong as may be without one seen.
+    """Distance that a value moves if as many samples turn wrong as may be without one seen.
 
     Args:
         value: of all samples.
@@ -103,8 +85,7 @@ def moved_by_unseen(value: float, left_out: Float64Array, flipped: float | None)
         flipped: the value after that; None if only the samples tell what one adds. One that turns wrong is
             then as bad as the worst, after it was as good as the best.
 
-    Edge case:
-        0 if no sample differs from another, which tells nothing.
+    Edge case: 0 if no sample differs from another, which tells nothing.
 
     Example:
         >>> moved_by_unseen(0.75, np.array([0.75]), 0.5)
@@ -117,31 +98,20 @@ def moved_by_unseen(value: float, left_out: Float64Array, flipped: float | None)
 
 
 def with_unseen(drawn: Float64Array, left_out: Float64Array, unseen: Unseen) -> tuple[float, float]:
-    """Return the ends between which 95 % of the drawn values are if each also has flips that none shows.
+    """Ends between which 95 % of the drawn values are if each also has flips that none shows.
 
     How many those are is exponential with mean 1 of both kinds, which is what a sample of each kind adds in a
     Bayesian bootstrap; their difference is Laplace's distribution, whose 2.5 % tails begin at the rule of
     three. They count in so far as few samples changed, or carry the variance: if many do, the samples show
     what flips are like, and the bootstrap's own assumption holds.
 
-    Args:
-        drawn: values of samples drawn with replacement.
-        left_out: values without one sample each, or without one group of samples each.
-        unseen: how far unseen flips may move the value.
+    ``drawn`` [resamples] are values of samples drawn with replacement, ``left_out`` [groups] those without
+    one sample, or one group of samples, each.
 
-    Shapes:
-        drawn [resamples]; left_out [groups].
-
-    Units:
-        the values'.
-
-    Edge case:
-        Without a flip the ends are those of the unseen ones.
-
-    Source:
-        Rubin 1981, "The Bayesian bootstrap"; Bonett and Price 2012, "Adjusted Wald confidence interval for a
-        difference of binomial proportions based on paired data", adds a sample of each kind likewise. That no
-        sample may carry much of the variance is Lindeberg's condition.
+    Edge case: Without a flip the ends are those of the unseen ones.
+    Source: Rubin 1981, "The Bayesian bootstrap"; Bonett and Price 2012, "Adjusted Wald confidence interval
+    for a difference of binomial proportions based on paired data", adds a sample of each kind likewise. That
+    no sample may carry much of the variance is Lindeberg's condition.
 
     Example:
         >>> low, high = with_unseen(np.zeros(2000), np.zeros(50), Unseen(0.0, 0.06))
@@ -156,7 +126,7 @@ def with_unseen(drawn: Float64Array, left_out: Float64Array, unseen: Unseen) -> 
 
 
 def _largest_share(left_out: Float64Array) -> float:
-    """Return the largest share that a sample has in the variance; 1 if there is none."""
+    """Largest share that a sample has in the variance; 1 if there is none."""
     squares = (left_out - left_out.mean()) ** 2
     total = float(squares.sum())
     return float(squares.max()) / total if np.isfinite(total) and total > 0 else 1.0
@@ -164,7 +134,7 @@ def _largest_share(left_out: Float64Array) -> float:
 
 @lru_cache(maxsize=4)  # one number of resamples has one order
 def _laplace(count: int) -> Float64Array:
-    """Return quantiles of Laplace's distribution in a seeded order, the 97.5 % one being 1."""
+    """Quantiles of Laplace's distribution in a seeded order, the 97.5 % one being 1."""
     places = (np.arange(count) + 0.5) / count
     quantiles = np.where(places < 0.5, np.log(2 * places), -np.log(2 * (1 - places))) / RULE_OF_THREE
     return np.random.default_rng(0).permutation(quantiles)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.evaluation.proof import Verification
+from ptq_cli.evaluation.proof.verification import Verification
 from ptq_cli.folders.data_of_files import data_by_file
 from ptq_cli.folders.model_folder import (
     TOKENIZER,

@@ -8,33 +8,28 @@ from typing import Annotated, ClassVar
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.documents import FileFormat
 from ptq_cli.core.errors import ProfilerError, RecipeValueError, RuntimeFailedError
-from ptq_cli.core.files import Content
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.evaluation.document.analysis_document import Analysis, overlay_path, overlays
 from ptq_cli.evaluation.document.report_document import Saturation
 from ptq_cli.evaluation.latency import LatencyComparison, Scenario, measure_latencies
-from ptq_cli.evaluation.proof import saturation_here
+from ptq_cli.evaluation.proof.saturation import saturation_here
 from ptq_cli.latency.benched_models import BenchedModels, open_models
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, node_times, scaled_to
 from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model
-from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.report.text.result_warnings import latency_doubts
+from ptq_cli.report.text.latency_doubts import latency_doubts
 from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import at_level, engine_of
+from ptq_cli.runtime.engine_registry import at_level
 from ptq_cli.runtime.machine import thread_counts
 from ptq_cli.runtime.turns import require_length
 from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.setup.resolve import Request, Resolved, resolve, with_run_data
 from ptq_cli.setup.run_directory import RunDirectory
-from ptq_cli.setup.served_inputs import ServedInputs, batches_of, inputs_of_recipe, served_batch
+from ptq_cli.setup.served_inputs import ServedInputs, batches_of, inputs_of_recipe
 
 PROFILED = 0.2
 """The share of the time of a scenario that the profile of each model takes in addition."""
@@ -285,27 +280,3 @@ def _shaped_batch(specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int
         if axis is not None and axis < len(shape):
             return spec.name, shape[axis]
     return None
-
-
-# The overlays of an analysis for Model Explorer: kernels and times are measured for them.
-
-
-SECONDS = 2.0
-"""To time the operators."""
-
-
-def overlay_files(
-    file: Path, analysis: Analysis, model: ir.Model, target: Target, dataset: Dataset, *, threads: int
-) -> dict[Path, Content]:
-    """Return the overlays of a quantized model, by their files."""
-    engine = engine_of(target)
-    found = engine.find_kernels(model) if engine is not None else {}
-    kernels = {name: kernel.placement for name, kernel in found.items() if kernel.placement != "gone"}
-    times = None
-    if engine is not None and engine.has_profiler:
-        batch = served_batch(input_specs(model), 1)
-        first = next(iter(dataset.batches(batch)))
-        measured = node_times(model, [first.inputs], threads=threads, seconds=SECONDS)
-        times = {node.name: node.microseconds for node in measured if node.microseconds}
-    texts = overlays(analysis, model.graph.name or "", kernels, times)
-    return {overlay_path(file, quantity): text.encode() for quantity, text in texts.items()}

@@ -32,7 +32,7 @@ from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
 from ptq_cli.plan.target.rules import QNN, Target
 from ptq_cli.recipe.sections import ModelSettings
 from ptq_cli.report.text.result_warnings import BY_LATENCY
-from ptq_cli.report.text.tables import slower_warning
+from ptq_cli.report.text.speed import slower_warning
 from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import measuring_engine
 from ptq_cli.setup.resolve import Resolved

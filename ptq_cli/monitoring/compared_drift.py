@@ -1,4 +1,4 @@
-"""From what new data left to the document of their drift: rows of tensors, limits and the verdict."""
+"""New data compared with a calibration: rows of tensors, limits, verdict, and the histograms of a page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,9 +33,7 @@ from ptq_cli.monitoring.drift import (
 )
 from ptq_cli.monitoring.drift_document import Drift, ExpectedSqnr, Movement, TensorDrift
 
-MOST_DRAWN = 24
-"""Tensors that the page draws: those that moved, or else the four that moved most."""
-DRAWN_ANYWAY = 4
+MOST_DRAWN, DRAWN_ANYWAY = 24, 4  # tensors that the page draws if some moved, and if none did
 
 
 class Seen:
@@ -45,8 +43,7 @@ class Seen:
         self.grids = grids
         self.blocks = Blocks()
         self.ranges: dict[str, TensorStatistics] = {}
-        self.broken: dict[str, str] = {}
-        """By tensor, the first sample of the first batch that held NaN or infinities."""
+        self.broken: dict[str, str] = {}  # first sample of the first batch with NaN or infinities, by tensor
 
     def add(self, found: Mapping[str, TensorStatistics], rows: Mapping[str, Values], batch: Batch) -> None:
         """Add what a batch left."""
@@ -79,8 +76,7 @@ class Observed:
 class Limits:
     """What must hold; None where nothing was asked.
 
-    Units:
-        max_clipped: share of a tensor's values, 0 to 1; min_expected_sqnr: decibels.
+    Units: max_clipped: share of a tensor's values, 0 to 1; min_expected_sqnr: decibels.
     """
 
     max_clipped: float | None = None
@@ -100,8 +96,7 @@ class Picture:
         low, high: the quantizer's range.
         calibrated, new: shares of all values, by cell.
 
-    Shapes:
-        edges: (N + 1,). calibrated, new: (N,).
+    Shapes: edges: (N + 1,). calibrated, new: (N,).
     """
 
     name: str
@@ -113,9 +108,16 @@ class Picture:
 
 
 def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, ...]]:
-    """Return the document, and the histograms that its page draws."""
-    seen, calibrated = observed.seen, _calibrated_rows(observed)
-    chance = _chance(observed, calibrated)
+    """Document, and the histograms that its page draws."""
+    seen, count = observed.seen, observed.calibration_samples
+    # None where only ranges were kept.
+    calibrated = {
+        name: row_of(seen.grids[name], statistics) if statistics.histogram is not None else None
+        for name, (_, statistics) in observed.watched.items()
+        if seen.ranges[name].count
+    }
+    known = {name: seen.grids[name] for name, row in calibrated.items() if row is not None}
+    chance = chance_of(seen.blocks, known, count) if known and not _too_few(seen.blocks, count) else None
     rows = _Rows(observed, calibrated, chance)
     tensors = sorted((rows.tensor(name) for name in calibrated), key=_badness, reverse=True)
     drift = Drift(
@@ -124,7 +126,7 @@ def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, .
         source=observed.source,
         samples=seen.blocks.samples,
         blocks=seen.blocks.count,
-        calibration_samples=observed.calibration_samples,
+        calibration_samples=count,
         inputs_only=observed.inputs_only,
         exported=observed.exported,
         max_clipped=limits.max_clipped,
@@ -139,25 +141,8 @@ def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, .
     return drift, tuple(picture for picture in pictures if picture is not None)
 
 
-def _calibrated_rows(observed: Observed) -> dict[str, Values | None]:
-    """Return the calibration's row of each tensor that has new values; None where only ranges were kept."""
-    seen = observed.seen
-    return {
-        name: row_of(seen.grids[name], statistics) if statistics.histogram is not None else None
-        for name, (_, statistics) in observed.watched.items()
-        if seen.ranges[name].count
-    }
-
-
-def _chance(observed: Observed, calibrated: Mapping[str, Values | None]) -> Chance | None:
-    """Return what chance explains; None where nothing is known of it."""
-    seen, count = observed.seen, observed.calibration_samples
-    known = {name: seen.grids[name] for name, row in calibrated.items() if row is not None}
-    return chance_of(seen.blocks, known, count) if known and not _too_few(seen.blocks, count) else None
-
-
 def _too_few(blocks: Blocks, calibration_samples: int) -> str:
-    """Return why chance cannot be told; empty if it can."""
+    """Reason why drift cannot be told from chance; empty if it can."""
     needed = (
         (blocks.samples, FEWEST_SAMPLES, "samples"),
         (blocks.count, FEWEST_BLOCKS, "batches"),
@@ -191,17 +176,27 @@ class _Rows:
         self._before = 0.0
 
     def tensor(self, name: str) -> TensorDrift:
-        """Return the row of a tensor."""
+        """Row of a tensor."""
         seen = self._observed.seen
         grid, sums = seen.grids[name], self._resampled.sums(seen.blocks.rows(name))
         parameters, statistics = self._observed.watched[name]
         old, now, clipped = self._calibrated[name], seen.ranges[name], clipped_share(sums)
-        sqnr = before = None
+        sqnr = before = movement = None
         if isinstance(parameters.format, IntegerFormat):
             ratios = noise(sums)
-            self._add_noise(ratios)
+            self._noise = ratios if self._noise is None else self._noise + ratios
             sqnr = decibels(float(ratios[0]))
-            before = self._calibrated_noise(statistics, parameters)
+            if statistics.histogram is not None:
+                before = expected_error(statistics, statistics.histogram, parameters).sqnr_db
+                self._before += 10 ** (-before / 10)
+        if old is not None:
+            found = distances(grid, sums, old)
+            movement = Movement(
+                distance=float(found[0]),
+                interval=self._resampled.interval(found),
+                chance=self._chance.distances[name] if self._chance is not None else None,
+                least=LEAST_DISTANCE,
+            )
         return TensorDrift(
             name=name,
             format=parameters.format.name,
@@ -217,29 +212,11 @@ class _Rows:
             sqnr_db=sqnr,
             calibration_sqnr_db=before,
             nonfinite=now.nonfinite,
-            movement=self._movement(name, distances(grid, sums, old)) if old is not None else None,
-        )
-
-    def _add_noise(self, ratios: Values) -> None:
-        self._noise = ratios if self._noise is None else self._noise + ratios
-
-    def _calibrated_noise(self, statistics: TensorStatistics, parameters: QuantParameters) -> float | None:
-        if statistics.histogram is None:
-            return None
-        found = expected_error(statistics, statistics.histogram, parameters).sqnr_db
-        self._before += 10 ** (-found / 10)
-        return found
-
-    def _movement(self, name: str, found: Values) -> Movement:
-        return Movement(
-            distance=float(found[0]),
-            interval=self._resampled.interval(found),
-            chance=self._chance.distances[name] if self._chance is not None else None,
-            least=LEAST_DISTANCE,
+            movement=movement,
         )
 
     def expected(self) -> ExpectedSqnr | None:
-        """Return the SQNR that the noise of all tensors leads to expect, once all rows were made."""
+        """SQNR that the noise of all tensors leads to expect, once all rows were made."""
         if self._noise is None:
             return None
         with np.errstate(divide="ignore"):
@@ -250,9 +227,6 @@ class _Rows:
             interval=self._resampled.interval(values),
             calibration_db=decibels(self._before) if whole else None,
         )
-
-
-# The verdict.
 
 
 def _faults(drift: Drift, observed: Observed) -> Iterator[str]:
@@ -297,9 +271,6 @@ def _doubt(drift: Drift, observed: Observed) -> str:
     if all(item.movement is None for item in drift.tensors):
         return "the calibration kept only ranges, which do not tell whether values have moved"
     return _too_few(observed.seen.blocks, drift.calibration_samples)
-
-
-# What the page draws.
 
 
 def _picture(observed: Observed, name: str, calibrated: Values | None) -> Picture | None:

@@ -25,23 +25,14 @@ from ptq_cli.evaluation.interval import Interval
 
 Values = npt.NDArray[np.float64]
 
-CELLS = 128
-"""Of the grid over a quantizer's range: two steps of 8 bits each."""
-STEPS = 256
-"""A range has as many steps of 8 bits; whatever the format, distances are in these."""
-NULL_DRAWS = 4000
-FALSE_ALARM = 0.001
-"""Chance that data which did not move are called moved, of all tensors together."""
-LEAST_DISTANCE = 1.0
-"""In steps of 8 bits. Smaller movements do no harm: rounding alone moves a value by up to half a step."""
+CELLS = 128  # cells of the grid over a quantizer's range: two steps of 8 bits each
+STEPS = 256  # steps of 8 bits over a range: the unit of distances, whatever the format
+NULL_DRAWS = 4000  # draws of what chance alone moves
+FALSE_ALARM = 0.001  # chance that data which did not move are called moved, of all tensors together
+LEAST_DISTANCE = 1.0  # steps of 8 bits that do harm: rounding alone moves a value by up to half a step
 FEWEST_SAMPLES, FEWEST_CALIBRATED, FEWEST_BLOCKS = 100, 32, 20
-"""New samples, samples of the calibration, and blocks. Of fewer, sums of skewed tensors are not normal
-enough to tell what happens once in 1,000 times."""
-BLOCKS = 64
-"""At most: from twice as many samples on, neighbors share a block."""
-
-
-# The grid of a tensor, and the row of sums that a block of samples leaves on it.
+"""Below these, sums of skewed tensors are not normal enough to tell what happens once in 1,000 times."""
+BLOCKS = 64  # kept at most: from twice as many samples on, neighbors share a block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +44,8 @@ class Grid:
         edges: from one end to the other.
         widths: what a difference at each edge adds to the distance.
 
-    Shapes:
-        edges, widths: (E,).
-
-    Units:
-        low, high, edges: as the tensor's values; widths: steps of 8 bits.
+    Shapes: edges, widths: (E,).
+    Units: low, high, edges: as the tensor's values; widths: steps of 8 bits.
     """
 
     parameters: QuantParameters
@@ -73,7 +61,7 @@ class Grid:
 
 
 def make_grid(parameters: QuantParameters) -> Grid:
-    """Return the grid of a tensor with the parameters of its quantizer."""
+    """Grid of a tensor with the parameters of its quantizer."""
     scale, zero_point = float(parameters.scale), int(parameters.zero_point)
     half = 0.5 if isinstance(parameters.format, IntegerFormat) else 0.0
     low = (parameters.format.qmin - zero_point - half) * scale
@@ -89,14 +77,11 @@ COUNT, CLIPPED, ERROR, POWER = 0, -3, -2, -1
 
 
 def row_of(grid: Grid, statistics: TensorStatistics) -> Values:
-    """Return what values add to the sums of a tensor.
+    """Row of sums that a tensor's values add.
 
-    Shapes:
-        the result has (E + 4,), for E edges.
-
-    Edge case:
-        Values of a bin that an edge cuts are taken to be spread evenly over the bin. Of a quantizer to a
-        float format the error is NaN. Without a histogram there is no row.
+    Shapes: the result has (E + 4,), for E edges.
+    Edge case: Values of a bin that an edge cuts are taken to be spread evenly over the bin. Of a quantizer to
+    a float format the error is NaN. Without a histogram there is no row.
 
     Example:
         >>> from ptq_cli.collectors.max_collector import HistogramCollector
@@ -121,7 +106,7 @@ def row_of(grid: Grid, statistics: TensorStatistics) -> Values:
 
 
 def _below(bins: SignedBins, zeros: int, edges: Values) -> Values:
-    """Return how many values are at most as large as each edge."""
+    """Number of values that are at most as large as each edge."""
     wide = bins.high > bins.low
     ends = np.column_stack([bins.low[wide], bins.high[wide]]).ravel()
     below = np.concatenate([[0], np.cumsum(bins.counts[wide])])
@@ -132,11 +117,8 @@ def _below(bins: SignedBins, zeros: int, edges: Values) -> Values:
     return found + zeros * (edges >= 0.0)
 
 
-# What sums tell.
-
-
 def distances(grid: Grid, sums: Values, calibrated: Values) -> Values:
-    """Return how far values lie from those of the calibration.
+    """Distance of values from those of the calibration.
 
     The Wasserstein distance of order 1: how far a value has to be moved, on average, to turn one histogram
     into the other. It is the area between the distribution functions, which are known at the edges; what
@@ -148,15 +130,10 @@ def distances(grid: Grid, sums: Values, calibrated: Values) -> Values:
         sums: of rows of the new values.
         calibrated: the row of the calibration.
 
-    Shapes:
-        sums: (..., E + 4); the result has (...).
-
-    Units:
-        steps of 8 bits of the quantizer's range.
-
-    Source:
-        Vallender 1974, "Calculation of the Wasserstein distance between probability distributions on the
-        line".
+    Shapes: sums: (..., E + 4); the result has (...).
+    Units: steps of 8 bits of the quantizer's range.
+    Source: Vallender 1974, "Calculation of the Wasserstein distance between probability distributions on the
+    line".
     """
     with np.errstate(divide="ignore", invalid="ignore"):  # a draw of blocks without values of a branch
         new = sums[..., 1:CLIPPED] / sums[..., :1]
@@ -165,20 +142,20 @@ def distances(grid: Grid, sums: Values, calibrated: Values) -> Values:
 
 
 def clipped_share(sums: Values) -> Values:
-    """Return the share of values beyond the quantizer's range."""
+    """Share of values beyond the quantizer's range."""
     with np.errstate(divide="ignore", invalid="ignore"):
         share: Values = np.clip(sums[..., CLIPPED] / sums[..., COUNT], 0.0, 1.0)
     return share
 
 
 def noise(sums: Values) -> Values:
-    """Return the expected power of the quantization error over that of the values; 0 where there is none."""
+    """Expected power of the quantization error over that of the values; 0 where there is none."""
     error, power = sums[..., ERROR], sums[..., POWER]
     return np.where(error > 0, error / np.where(power > 0, power, 1.0), 0.0)
 
 
 def decibels(ratio: float) -> float:
-    """Return the SQNR of a ratio of noise to signal.
+    """SQNR of a ratio of noise to signal.
 
     Example:
         >>> decibels(0.001), decibels(0.0)
@@ -187,17 +164,13 @@ def decibels(ratio: float) -> float:
     return -10 * math.log10(ratio) if ratio > 0 else math.inf
 
 
-# Blocks of whole samples: intervals, and what chance explains.
-
-
 class Blocks:
     """The rows of blocks of samples that follow one another; neighbors are joined when there are too many.
 
     Blocks of neighbors keep what samples depend on each other, as in the frames of a video, within a block.
 
-    Source:
-        Carlstein 1986, "The use of subseries values for estimating the variance of a general statistic from
-        a stationary sequence".
+    Source: Carlstein 1986, "The use of subseries values for estimating the variance of a general statistic
+    from a stationary sequence".
     """
 
     def __init__(self) -> None:
@@ -225,7 +198,7 @@ class Blocks:
         return len(next(iter(self._rows.values()), ()))
 
     def rows(self, name: str) -> Values:
-        """Return the rows of a tensor, a block each."""
+        """Rows of a tensor, a block each."""
         return np.array(self._rows[name])
 
 
@@ -237,20 +210,16 @@ def _joined(rows: Sequence[Values]) -> list[Values]:
 class Chance:
     """How far tensors lie from their calibration if nothing has moved: at most so far, but for one in 1,000.
 
-    Attributes:
-        distances: by tensor; 0 of one whose samples are all alike.
-
-    Units:
-        steps of 8 bits.
+    Units: steps of 8 bits.
     """
 
-    distances: Mapping[str, float]
+    distances: Mapping[str, float]  # by tensor; 0 of one whose samples are all alike
 
 
 def chance_of(
     blocks: Blocks, grids: Mapping[str, Grid], calibration_samples: int, *, draws: int = NULL_DRAWS
 ) -> Chance:
-    """Return how far chance alone moves the tensors.
+    """Distances that chance alone moves the tensors.
 
     Each draw weighs the deviations of all blocks with the same normal numbers for all tensors, so that what
     depends on one sample stays together, and gives the difference between two sets of as many samples as
@@ -258,10 +227,9 @@ def chance_of(
     for so many blocks. Of each draw the largest distance counts, in units of the tensor's mean one: one
     limit holds for all tensors at once, however many there are and however they depend on each other.
 
-    Source:
-        Chernozhukov, Chetverikov and Kato 2013, "Gaussian approximations and multiplier bootstrap for maxima
-        of sums of high-dimensional random vectors"; Westfall and Young 1993, "Resampling-based multiple
-        testing", for the largest of all.
+    Source: Chernozhukov, Chetverikov and Kato 2013, "Gaussian approximations and multiplier bootstrap for
+    maxima of sums of high-dimensional random vectors"; Westfall and Young 1993, "Resampling-based multiple
+    testing", for the largest of all.
     """
     generator, count = np.random.default_rng(SEED), blocks.count
     weights = generator.standard_normal((draws, count))
@@ -291,16 +259,15 @@ class Resampled:
         self._weights = np.concatenate([np.ones((1, blocks)), drawn, 1.0 - np.eye(blocks)]).astype(np.float64)
 
     def sums(self, rows: Values) -> Values:
-        """Return the sums of the rows of all blocks, of each draw, and without each block.
+        """Sums of the rows of all blocks, of each draw, and without each block.
 
-        Shapes:
-            rows: (B, k); the result has (1 + draws + B, k).
+        Shapes: rows: (B, k); the result has (1 + draws + B, k).
         """
         return self._weights @ rows
 
     @staticmethod
     def interval(values: Values) -> Interval | None:
-        """Return the 95 % interval of a value computed from ``sums``; None if it is not finite."""
+        """95 % interval of a value computed from ``sums``; None if it is not finite."""
         left_out, drawn = values[1 + RESAMPLES :], values[1 : 1 + RESAMPLES]
         if len(left_out) < 2 or not np.isfinite(values).all():
             return None

@@ -8,13 +8,13 @@ import numpy as np
 from ptq_cli.monitoring.compared_drift import Picture
 from ptq_cli.monitoring.drift_document import Drift
 from ptq_cli.monitoring.drift_table import drift_table, expected_line, verdict_line
-from ptq_cli.report.html.charts.axis_scale import HEIGHT, WIDTH, Scale, Tick, bar_height
+from ptq_cli.report.html.charts.axis_scale import Scale, Tick
+from ptq_cli.report.html.charts.tensor_cards import HEIGHT, WIDTH, bar_height
 from ptq_cli.report.html.page_view import render
 
 MOST_ROWS = 3000
 CHART_HEIGHT = HEIGHT + 20.0
-FINEST = 1e-6
-"""Share below which no bar is drawn: a logarithm needs some smallest value."""
+FINEST = 1e-6  # share below which no bar is drawn: a logarithm needs some smallest value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class DriftCard:
 
 
 def render_drift(drift: Drift, pictures: Sequence[Picture]) -> str:
-    """Return the page: one HTML document that loads nothing else, under the policy of a report's page."""
+    """Page: one HTML document that loads nothing else, under the policy of a report's page."""
     state: Mapping[str, str] = {"pass": "pass", "fail": "fail"}
     table = drift_table(drift.tensors[:MOST_ROWS])
     page = {

@@ -4,18 +4,16 @@ from collections.abc import Sequence
 
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.monitoring.drift_document import Drift, TensorDrift
-from ptq_cli.report.text.summary import Row, Table
-from ptq_cli.report.text.tables import format_decibels, format_range, format_share
+from ptq_cli.report.text.numbers import Row, Table, format_decibels, format_range, format_share
 
 HEADER = ("tensor", "moved by", "chance", "clipped", "SQNR", "before", "95 % interval", "range", "calibrated")
 """The last three are the first that a narrow terminal leaves out."""
-PARTS = 10**9
-"""A share as a count of so many, for ``format_share``."""
+PARTS = 10**9  # a share as a count of so many, for ``format_share``
 NO_VALUE = "-"
 
 
 def drift_table(tensors: Sequence[TensorDrift]) -> Table:
-    """Return a row for each tensor."""
+    """A row for each tensor."""
     return Table(HEADER, tuple(map(_row, tensors)))
 
 
@@ -54,7 +52,7 @@ def _ends(interval: Interval | None) -> str:
 
 
 def expected_line(drift: Drift) -> str:
-    """Return what noise the quantized tensors add to the output; empty if none becomes integers."""
+    """SQNR that the noise of the quantized tensors leads to expect; empty if none becomes integers."""
     found = drift.expected
     if found is None:
         return ""
@@ -71,7 +69,7 @@ def expected_line(drift: Drift) -> str:
 
 
 def verdict_line(drift: Drift) -> str:
-    """Return the verdict, with the reason."""
+    """Verdict, with the reason."""
     if drift.faults:
         return f"FAIL: {drift.faults[0]}"
     if drift.doubt:

@@ -10,8 +10,13 @@ from ptq_cli.core.files import write_together
 from ptq_cli.evaluation.decide_gates import decide, read_baseline
 from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.report_changes import ReportChanges, compare_reports
-from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs, layer_differences, trade_offs
+from ptq_cli.evaluation.report_changes import (
+    LayerDifference,
+    ReportChanges,
+    compare_reports,
+    layer_differences,
+)
+from ptq_cli.evaluation.trade_offs import TradeOffs, trade_offs
 from ptq_cli.recipe.sections import GateSettings
 
 REPORT = "report.json"
@@ -53,13 +58,13 @@ def run_compare_models(
     if len(paths) == 2 and metric is not None and page is None:
         raise UsageError(
             "two reports are compared by all metrics, so --metric has no effect",
-            hint="add --page FILE, whose charts show this metric",
+            hint="add --page FILE, whose table of models shows this metric",
         )
     runs = [_read(path) for path in paths]
     found = trade_offs([run.report for run in runs], names_of([run.path for run in runs]), metric)
     changes = _changes(*runs) if len(runs) == 2 else None
     if page is not None:
-        from ptq_cli.report.html.page_view import render_comparison
+        from ptq_cli.report.html.comparison_page import render_comparison
 
         layers: tuple[LayerDifference, ...] = ()
         if changes is not None:

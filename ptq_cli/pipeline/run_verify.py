@@ -15,18 +15,19 @@ from ptq_cli.core.errors import InvalidOnnxError, PtqError, UntrustedCodeError, 
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.evaluation.document.report_document import Saturation
-from ptq_cli.evaluation.proof import (
+from ptq_cli.evaluation.proof.graph_differences import (
     CLEAR_DB,
     DOUBTFUL_DB,
     STAGE,
+    compare_kernels,
+    compare_optimized,
+)
+from ptq_cli.evaluation.proof.saturation import saturates_here, saturation_here
+from ptq_cli.evaluation.proof.verification import (
     KernelComparison,
     KernelDifference,
     OutputComparison,
     Verification,
-    compare_kernels,
-    compare_optimized,
-    saturates_here,
-    saturation_here,
 )
 from ptq_cli.models.batch_axes import Axes, fix_inputs, note_told_axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, serialize

@@ -10,15 +10,16 @@ import onnx_ir as ir
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import PtqError, UntrustedCodeError
 from ptq_cli.core.tensors import Array, is_array
-from ptq_cli.evaluation.evaluator import FLOAT, Judged, judged_measurement, judged_metrics
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric
 from ptq_cli.evaluation.metrics.spec import metric_specs
-from ptq_cli.evaluation.model_outputs import Place, fitting_targets
+from ptq_cli.evaluation.runs.judged import FLOAT, Judged, judged_measurement, judged_metrics
+from ptq_cli.evaluation.runs.model_outputs import Place
+from ptq_cli.evaluation.runs.targets import fitting_targets
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recover.metric_gain import MetricGain
-from ptq_cli.report.text.summary import format_interval, format_value
+from ptq_cli.report.text.numbers import format_interval, format_value
 
 FEWEST_SAMPLES = 8
 """Of fewer an interval is too narrow to decide by."""

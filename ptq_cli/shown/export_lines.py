@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ptq_cli.core.words import few, format_bytes
 from ptq_cli.latency.bench_tables import latency_line
 from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES
-from ptq_cli.report.text.summary import share_of_float
+from ptq_cli.report.text.numbers import share_of_float
 from ptq_cli.shown.recovery_lines import export_recovery_lines
 from ptq_cli.terminal.output import detail, say, warn
 from ptq_cli.terminal.phrases import counted, shown_path

@@ -6,8 +6,7 @@ from ptq_cli.core.tensors import format_shape
 from ptq_cli.core.words import format_count
 from ptq_cli.pipeline.run_inspect import Inspection
 from ptq_cli.report.text.layer_tree import NAMED, TreeLayer, TreeRow, layer_tree
-from ptq_cli.report.text.summary import Table
-from ptq_cli.report.text.tables import format_share
+from ptq_cli.report.text.numbers import Table, format_share
 from ptq_cli.terminal.output import print_table, say
 from ptq_cli.terminal.phrases import counting_notes
 

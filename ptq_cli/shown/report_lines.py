@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report, Reports
 from ptq_cli.report.text import summary
-from ptq_cli.report.text.markdown import doubt_lines, gate_table, report_to_markdown
+from ptq_cli.report.text.gates import doubt_lines, gate_table
+from ptq_cli.report.text.markdown import report_to_markdown
+from ptq_cli.report.text.speed import speed_lines
 from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table
-from ptq_cli.report.text.tables import speed_lines
 from ptq_cli.terminal.output import (
     add_to_step_summary,
     detail,

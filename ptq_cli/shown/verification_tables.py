@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ptq_cli.core.words import format_count
-from ptq_cli.evaluation.proof import (
-    DOUBTFUL_DB,
+from ptq_cli.evaluation.proof.graph_differences import DOUBTFUL_DB
+from ptq_cli.evaluation.proof.verification import (
     KernelComparison,
     KernelDifference,
     OutputDifference,
@@ -15,9 +15,8 @@ from ptq_cli.evaluation.proof import (
 )
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
+from ptq_cli.report.text.numbers import Table, format_decibels, format_number, format_share
 from ptq_cli.report.text.result_warnings import SATURATING, saturation_warnings
-from ptq_cli.report.text.summary import Table
-from ptq_cli.report.text.tables import format_decibels, format_number, format_share
 from ptq_cli.runtime.engine import ON_CPU, ON_FLOATS
 from ptq_cli.terminal.output import print_table, say, tell, warn_of_result
 from ptq_cli.terminal.phrases import as_typed, counted, counting_notes

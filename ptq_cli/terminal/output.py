@@ -22,7 +22,7 @@ from ptq_cli.terminal.table_layout import (
 
 if TYPE_CHECKING:
     from ptq_cli.evaluation.document.gate_result import ReportWarning
-    from ptq_cli.report.text.summary import Table
+    from ptq_cli.report.text.numbers import Table
 
 # ``--quiet``: verdicts, paths and what was asked for on stdout, warnings and errors on stderr.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from ptq_cli.terminal.phrases import fill, longest_word
 
 if TYPE_CHECKING:
-    from ptq_cli.report.text.summary import Table
+    from ptq_cli.report.text.numbers import Table
 
 WRAPPED_WIDTH = 24
 """Width that a column whose cells wrap should have; it is less only if the words are short enough."""
@@ -91,7 +91,7 @@ def row_blocks(table: "Table", width: int) -> str:
     A name that is longer than a line is split, since there is no other place for it.
 
     Example:
-        >>> from ptq_cli.report.text.summary import Table
+        >>> from ptq_cli.report.text.numbers import Table
         >>> print(row_blocks(Table(("layer", "float", "int8"), (("head/Gemm", "2.1", "2.0"),)), 20))
           head/Gemm
             float: 2.1;

@@ -19,7 +19,7 @@ from ptq_cli.core.errors import PtqError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.core.read_files import sha256_file
-from ptq_cli.evaluation.evaluator import Evaluation
+from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.models.static_shapes import reopened
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
@@ -45,12 +45,7 @@ from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.tuning.candidate import Candidate, Seen
 from ptq_cli.tuning.layer_noise import layer_noise
 from ptq_cli.tuning.layer_ranking import LOUDEST, LayerRanking, TuneCheckpoint, layer_costs
-from ptq_cli.tuning.sixteen_bits import (
-    BLOCK,
-    activations_of,
-    weight_only_candidates,
-    wide_format,
-)
+from ptq_cli.tuning.sixteen_bits import BLOCK, activations_of, weight_only_candidates, wide_format
 
 if TYPE_CHECKING:
     from ptq_cli.setup.distributed import Group

@@ -26,7 +26,7 @@ from ptq_cli.recipe.known_modes import AUTO, IN_FLOAT, RUNGS
 from ptq_cli.recipe.recovery_rungs import REWRITING, needs_ranges, recovery_rungs
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY
-from ptq_cli.report.text.tables import budgeted, written
+from ptq_cli.report.text.tuning import budgeted, written
 from ptq_cli.setup.ranks import find_ranks
 from ptq_cli.setup.resolve import Request, Resolved
 from ptq_cli.setup.resumable import discard_checkpoint

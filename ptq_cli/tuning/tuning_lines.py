@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from ptq_cli.core.process import interrupt_status
 from ptq_cli.core.words import few, format_bytes
-from ptq_cli.report.text.summary import share_of_float
-from ptq_cli.report.text.tables import ladder_table, verdict_of
+from ptq_cli.report.text.numbers import share_of_float
+from ptq_cli.report.text.tuning import ladder_table, verdict_of
 from ptq_cli.shown.report_lines import (
     GATE_MISSED,
     add_report_to_step_summary,

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from ptq_cli.cli.main import COMMANDS as NAMES
 from ptq_cli.cli.main import run
-from ptq_cli.report.text.summary import Table
+from ptq_cli.report.text.numbers import Table
 from ptq_cli.terminal import output
 from ptq_cli.terminal.table_layout import column_widths
 from tests.e2e.conftest import SAMPLES

@@ -140,7 +140,7 @@ def keys(pattern: str | None, as_json: bool) -> None:
     one command: --set takes them, and a recipe does not.
     """
     from ptq_cli.recipe.assignments import Keys, list_keys
-    from ptq_cli.report.text.summary import Table
+    from ptq_cli.report.text.numbers import Table
     from ptq_cli.terminal.output import UNKNOWN, print_json, print_table
 
     found = list_keys(pattern)

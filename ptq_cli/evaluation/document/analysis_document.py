@@ -3,13 +3,8 @@
 The dataclasses are the format, from which ``docs/analysis.schema.json`` is made.
 """
 
-import json
-import math
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from ptq_cli.core.documents import AtLeast, FileFormat
 from ptq_cli.core.errors import AnalysisError
@@ -124,88 +119,6 @@ class Analysis:
     layers: Annotated[tuple[LayerAnalysis, ...], "Each layer, in the order of the graph."]
 
     def ranked(self) -> tuple[LayerAnalysis, ...]:
-        """Return the layers that have a sensitivity, the costliest first."""
+        """Layers that have a sensitivity, the costliest first."""
         ranked = {layer.sensitivity.rank: layer for layer in self.layers if layer.sensitivity is not None}
         return tuple(ranked[rank] for rank in sorted(ranked))
-
-
-# An analysis as overlays of Model Explorer, Google's viewer of graphs: a value and a color for each node.
-#
-# Source:
-#     ``node_data_builder.py`` of the package ai-edge-model-explorer 0.1.34: ``{graph: {results: {node:
-#     {value, bgColor}}, name, gradient}}``. Its adapter for ONNX (model-explorer-onnx 0.4.2) calls graphs and
-#     nodes as the file does.
-
-
-SQNR, KERNEL, BITS, TIME = QUANTITIES = "SQNR (dB)", "kernel", "bits", "time (µs)"
-WORST, MIDDLE, BEST = "#d73027", "#fee08b", "#1a9850"
-"""From red to green by way of yellow: numbers stand beside them, so no color carries a meaning alone."""
-Gradient = tuple[tuple[float, str], ...]
-RISING = ((0.0, WORST), (0.5, MIDDLE), (1.0, BEST))
-FALLING = ((0.0, BEST), (0.5, MIDDLE), (1.0, WORST))
-FLOAT_BITS = 32
-COLORS = {"integer": "#91cf60", "float": "#fc8d59"}
-
-
-def overlay_path(file: Path, quantity: str) -> Path:
-    """Return where the overlay of a quantity is written: the file itself has the SQNR.
-
-    Example:
-        >>> [overlay_path(Path("sqnr.json"), quantity).name for quantity in (SQNR, TIME)]
-        ['sqnr.json', 'sqnr.time.json']
-    """
-    if quantity == SQNR:
-        return file
-    return file.with_name(f"{file.stem}.{quantity.split(maxsplit=1)[0]}{file.suffix}")
-
-
-def overlays(
-    analysis: Analysis, graph: str, kernels: Mapping[str, str], times: Mapping[str, float] | None
-) -> dict[str, str]:
-    """Return the overlays of a quantized model by quantity, each as JSON with a newline at the end.
-
-    ``kernels`` is ``"integer"`` or ``"float"`` by node, ``times`` microseconds, None where they cannot be
-    measured.
-
-    Edge case:
-        A layer that lost nothing has an infinite SQNR, which JSON has no number for: it has no value.
-    """
-    sqnr = {
-        layer.name: {"value": round(layer.sqnr_accumulated_db, 2)}
-        for layer in analysis.layers
-        if layer.sqnr_accumulated_db is not None and math.isfinite(layer.sqnr_accumulated_db)
-    }
-    found: dict[str, tuple[Mapping[str, Any], Gradient]] = {
-        SQNR: (sqnr, RISING),
-        KERNEL: ({name: {"value": kind, "bgColor": COLORS[kind]} for name, kind in kernels.items()}, ()),
-        BITS: ({name: {"value": bits} for name, bits in bits_of(analysis).items()}, FALLING),
-    }
-    if times is not None:
-        found[TIME] = ({name: {"value": round(time, 2)} for name, time in times.items()}, FALLING)
-    return {name: _overlay(graph, name, *overlay) for name, overlay in found.items()}
-
-
-def bits_of(analysis: Analysis) -> dict[str, int]:
-    """Return the bits of each layer's weight; without one, of the widest tensor that it reads as integers."""
-    weights: dict[str, int] = {}
-    read: dict[str, int] = {}
-    for tensor in analysis.tensors:
-        found = {"weight": weights, "activation": read}.get(tensor.kind, {})
-        for name in tensor.layers:
-            found[name] = max(found.get(name, 0), _bits(tensor.dtype))
-    return {
-        layer.name: weights.get(layer.name) or (read.get(layer.name) if layer.integer else None) or FLOAT_BITS
-        for layer in analysis.layers
-    }
-
-
-def _bits(dtype: str) -> int:
-    found = re.search(r"[0-9]+", dtype)  # uint8, int4, float8e4m3fn
-    return int(found[0]) if found else FLOAT_BITS
-
-
-def _overlay(graph: str, name: str, results: Mapping[str, Any], gradient: Gradient) -> str:
-    data: dict[str, Any] = {"results": results, "name": name}
-    if gradient:
-        data["gradient"] = [{"stop": stop, "bgColor": color} for stop, color in gradient]
-    return json.dumps({graph: data}, indent=2) + "\n"

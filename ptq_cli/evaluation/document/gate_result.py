@@ -1,4 +1,4 @@
-"""What a report says of limits, warnings and times."""
+"""Gates, warnings and times of a report."""
 
 import math
 import time
@@ -23,14 +23,8 @@ Kind = Literal[
 GateVerdict = Literal["pass", "fail", "undecided"]
 Verdict = Literal["pass", "fail", "no gate"]
 
-SIZE = "size"
-"""Stands where a metric's name does, for the kind ``max_size``."""
-
-LATENCY = "latency"
-"""Likewise, for the kind ``max_latency_ratio``."""
-
-SATURATION = "saturation"
-"""Likewise, for the kind ``require_portable``."""
+SIZE, LATENCY, SATURATION = "size", "latency", "saturation"
+"""Names in place of a metric's, for ``max_size``, ``max_latency_ratio`` and ``require_portable``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +87,7 @@ def is_held(kind: Kind, limit: float, value: float) -> bool:
 
 
 def verdict(results: Sequence[GateResult]) -> Verdict:
-    """Return ``"pass"`` if every limit is held, ``"fail"`` if one is not, ``"no gate"`` without limits."""
+    """``"pass"`` if every limit is held, ``"fail"`` if one is not, ``"no gate"`` without limits."""
     if not results:
         return "no gate"
     return "pass" if all(result.passed for result in results) else "fail"
@@ -111,9 +105,6 @@ class Judgement:
     def verdict(self) -> Verdict:
         """``pass`` if every gate passed, ``fail`` if one did not, ``no gate`` without gates."""
         return verdict(self.gates)
-
-
-# What a user should know of a result although nothing failed.
 
 
 WarningCode = Literal[
@@ -141,9 +132,6 @@ class ReportWarning:
     hints: Annotated[tuple[str, ...], "What to try, most promising first."] = ()
 
 
-# What differs between two reports of the same input: when they were made, and how long the models took.
-
-
 Timestamp = Annotated[
     str,
     Matches(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z", "a time such as 2026-01-31T12:00:00Z"),
@@ -151,12 +139,9 @@ Timestamp = Annotated[
 Positive = Annotated[int, AtLeast(1)]
 LatencyVerdict = Literal["faster", "slower", "equal", "too fast", "busy"]
 
-EQUAL = 1.02
-"""Two sessions of one model may differ by half a percent, and a user does not notice two."""
-SWITCHED_OFF = "evaluation.latency is false"
-"""Why there is no latency, where nobody wants one."""
-UNDECIDED = 1.1
-"""An interval that reaches from equal times to more than this says too little."""
+EQUAL = 1.02  # two sessions of one model may differ by half a percent, and a user does not notice two
+SWITCHED_OFF = "evaluation.latency is false"  # why there is no latency, where nobody wants one
+UNDECIDED = 1.1  # an interval that reaches from equal times to more than this says too little
 
 
 @dataclass(frozen=True)
@@ -227,7 +212,7 @@ class Latency:
 
 
 def inverse(ratio: float) -> float:
-    """Return one over a ratio of times; infinity of 0, which no clock measured.
+    """One over a ratio of times; infinity of 0, which no clock measured.
 
     Example:
         >>> inverse(0.5), inverse(0.0)
@@ -237,7 +222,7 @@ def inverse(ratio: float) -> float:
 
 
 def latency_verdict(interval: Interval | None) -> LatencyVerdict:
-    """Return what the ratio of a model's time to another one's says; see ``Latency.verdict``."""
+    """Verdict on the ratio of a model's time to another one's; see ``Latency.verdict``."""
     low, high = (interval.low, interval.high) if interval is not None else (0.0, math.inf)
     if low > EQUAL:
         return "slower"
@@ -266,5 +251,5 @@ class Times:
 
 
 def current_time() -> str:
-    """Return the time as a report's ``created`` wants it: UTC, to the second."""
+    """Time as a report's ``created`` wants it: UTC, to the second."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -70,8 +70,7 @@ class LadderStep:
         return bool(self.proof) and all(check.holds for check in self.proof)
 
 
-INTERRUPTED = "it was interrupted"
-"""Why a ladder stopped that the same command continues."""
+INTERRUPTED = "it was interrupted"  # why a ladder stopped that the same command continues
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a report says of a metric."""
+"""Measurement of a metric in a report: its values, and the intervals, flips and hits that agree with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -117,20 +117,14 @@ class Measurement:
         return self.quantized_value / self.float_value
 
 
-# Which samples a model has right, as text: small enough for a report, and two of them can be paired.
-
-
 SAMPLES_A_DIGIT = 4
 
 
 def hits_to_text(hits: Sequence[bool]) -> str:
-    """Return hits in hexadecimal: four samples a digit, the first in the highest bit, zeros at the end.
+    """Hits in hexadecimal: four samples a digit, the first in the highest bit, zeros at the end.
 
-    Shapes:
-        hits [N], N at least 1; the text has N / 4 digits, rounded up.
-
-    Edge case:
-        50,000 samples take 12.5 kB.
+    Shapes: hits [N], N at least 1; the text has N / 4 digits, rounded up.
+    Edge case: 50,000 samples take 12.5 kB.
     """
     digits = -(-len(hits) // SAMPLES_A_DIGIT)
     bits = "".join("1" if hit else "0" for hit in hits).ljust(digits * SAMPLES_A_DIGIT, "0")
@@ -150,26 +144,16 @@ def require_hits(text: str, samples: int, share: float, where: str) -> None:
 
 
 def flips_between(before: str, after: str, samples: int) -> Flips:
-    """Return the flips from one model's hits to another's on the same samples.
+    """Flips from one model's hits to another's on the same samples.
 
-    Shapes:
-        both texts are of ``samples`` hits.
-
-    Units:
-        samples.
-
-    Edge case:
-        Equal texts have no flips.
-
-    Source:
-        McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
-        percentages".
+    Shapes: both texts are of ``samples`` hits.
+    Units: samples.
+    Edge case: Equal texts have no flips.
+    Source: McNemar 1947, "Note on the sampling error of the difference between correlated proportions or
+    percentages".
     """
     old, new = int(before, 16), int(after, 16)
     return Flips.counted(samples, (old & ~new).bit_count(), (new & ~old).bit_count())
-
-
-# What a report says about one metric in several ways must agree.
 
 
 def require_consistent(metrics: Sequence[Measurement], samples: int) -> None:
@@ -224,9 +208,6 @@ def _require_classes(measurement: Measurement, where: str) -> None:
 
 def _contradiction(where: str, what: str) -> ReportError:
     return ReportError(f"'{where}' {what}", hint="run ptq evaluate again")
-
-
-# What a quantized model gives at each accuracy level of the kernel that reads weights in blocks.
 
 
 @dataclass(frozen=True)

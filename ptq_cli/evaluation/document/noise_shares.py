@@ -6,8 +6,7 @@ from typing import Annotated
 
 from ptq_cli.recipe.known_modes import RANGES, WEIGHED
 
-LEAST_GAIN_DB = 0.5
-"""What a command is named for."""
+LEAST_GAIN_DB = 0.5  # what a command is named for
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def noise_shares(
     wide: str,
     why: str,
 ) -> NoiseShares:
-    """Return the shares with advice for a model whose weights and ranges recovery may have chosen.
+    """Shares with advice for a model whose weights and ranges recovery may have chosen.
 
     ``wide`` is an integer format of 16 bits that the target computes activations in, ``why`` the reason why
     there is no share of the weights or of the activations; both may be empty.

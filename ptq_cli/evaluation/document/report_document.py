@@ -1,6 +1,6 @@
-"""The report: what was compared, what it cost, what stayed float, and the verdict.
+"""The report of a quantized model: models, data, metrics, layers and gates.
 
-The dataclasses are the format, from which ``docs/report.schema.json`` is made.
+The dataclasses are the format: ``docs/report.schema.json`` is made from them.
 """
 
 from collections.abc import Iterable
@@ -24,9 +24,6 @@ from ptq_cli.evaluation.document.stream import Stream
 
 if TYPE_CHECKING:
     from ptq_cli.qdq.proof.portable_sums import LayerSums
-
-
-# Which layers of a quantized file can saturate on x86 processors without VNNI.
 
 
 Count = Annotated[int, AtLeast(0)]
@@ -58,7 +55,7 @@ class Saturation:
 
     @classmethod
     def of(cls, sums: "Iterable[LayerSums]") -> "Saturation":
-        """Return what was found of each layer, put together."""
+        """Saturation of a file, from that of each layer."""
         found = list(sums)
         saturating = tuple(
             SaturatingLayer(
@@ -88,8 +85,7 @@ class Saturation:
         )
 
 
-NOTHING = Saturation(0)
-"""Of a file without such layers."""
+NOTHING = Saturation(0)  # a file without layers that can saturate
 
 
 Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
@@ -111,9 +107,8 @@ class ModelEntry:
 class ModelSummary:
     """The two models.
 
-    Edge case:
-        What preparation adds or saves is not due to the quantization: sizes are compared with the file that
-        the user named, where it is ONNX.
+    Edge case: What preparation adds or saves is not due to the quantization: sizes are compared with the file
+    that the user named, where it is ONNX.
     """
 
     DERIVED: ClassVar[tuple[str, ...]] = ("size_ratio",)
@@ -184,7 +179,7 @@ class EvaluationSummary:
     ] = "sample"
 
     def noun(self, number: int) -> str:
-        """Return what stands behind a number of samples, or of steps.
+        """Noun behind a number of samples, or of steps.
 
         Example:
             >>> EvaluationSummary("steps/", 2000, "", "step").noun(2000)

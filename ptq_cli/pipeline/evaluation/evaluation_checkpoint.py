@@ -11,7 +11,7 @@ from ptq_cli.core.container import Arrays, Container
 from ptq_cli.core.errors import EvaluationFileError, PtqError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.read_files import read_file
-from ptq_cli.evaluation.evaluator import Evaluator
+from ptq_cli.evaluation.runs.evaluator import Evaluator
 from ptq_cli.setup.resumable import Checkpoints, Tell, read_checkpoint
 
 CONTAINER = Container(

@@ -21,12 +21,14 @@ from ptq_cli.evaluation.decide_gates import read_baseline
 from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.evaluator import Evaluation, Judged, judged_metrics
 from ptq_cli.evaluation.generation import Continuation, continuation_of
 from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
-from ptq_cli.evaluation.sample_axes import NO_AXIS, Axis, Run, axes_for_one_sample, axes_that_grow
+from ptq_cli.evaluation.runs.evaluator import Evaluation
+from ptq_cli.evaluation.runs.judged import Judged, judged_metrics
+from ptq_cli.evaluation.runs.run_models import Run
+from ptq_cli.evaluation.runs.sample_axes import NO_AXIS, Axis, axes_for_one_sample, axes_that_grow
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.detect import ModelKind, detect_kind

@@ -19,7 +19,8 @@ from ptq_cli.core.errors import EvaluationFileError
 from ptq_cli.core.read_files import read_file
 from ptq_cli.evaluation.document.report_document import SampleUnit
 from ptq_cli.evaluation.metrics.base import State
-from ptq_cli.evaluation.sample_axes import Axis, MeasuredBatch, PackedKey, pack_states, unpack_states
+from ptq_cli.evaluation.runs.parts import MeasuredBatch, PackedKey, pack_states, unpack_states
+from ptq_cli.evaluation.runs.sample_axes import Axis
 
 NUMBERS, SAMPLES = "batch numbers", "batch samples"
 AGAIN = "run ptq evaluate --shard for it again, or copy the file again"

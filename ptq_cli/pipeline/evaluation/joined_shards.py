@@ -19,9 +19,10 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import ProgressCallback
-from ptq_cli.evaluation.changed_classes import ChangeCollector
-from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
-from ptq_cli.evaluation.sample_axes import PartEvaluator, joined_batches, run_evaluator
+from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
+from ptq_cli.evaluation.runs.parts import PartEvaluator, joined_batches
+from ptq_cli.evaluation.runs.run_models import run_evaluator
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet
 from ptq_cli.pipeline.evaluation.evaluation_shard import (

@@ -10,7 +10,6 @@ from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import to_json
 from ptq_cli.core.errors import PtqError
 from ptq_cli.core.progress import ProgressCallback
-from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.decide_gates import decide
 from ptq_cli.evaluation.document.details import Changes, Details
 from ptq_cli.evaluation.document.gate_result import Times
@@ -24,9 +23,10 @@ from ptq_cli.evaluation.document.report_document import (
     Report,
     Saturation,
 )
-from ptq_cli.evaluation.evaluator import Evaluation
-from ptq_cli.evaluation.proof import saturates_here, saturation_of
+from ptq_cli.evaluation.proof.saturation import saturates_here, saturation_of
 from ptq_cli.evaluation.report_changes import require_same_model
+from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.latency.served_latency import QuantizedFile, served_latency
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, accuracy_levels, other_levels
@@ -48,7 +48,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import QUANTIZERS
 from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.report.text.markdown import report_to_junit
+from ptq_cli.report.text.gates import report_to_junit
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, left_out_warnings, result_warnings
 from ptq_cli.runtime.engine_registry import at_level, measuring_engine
 from ptq_cli.setup.output_checks import plugin_versions

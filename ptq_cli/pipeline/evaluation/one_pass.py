@@ -15,20 +15,13 @@ from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.read_files import sha256_file
-from ptq_cli.evaluation.changed_classes import ChangeCollector
 from ptq_cli.evaluation.document.measurement import Measurement
-from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
 from ptq_cli.evaluation.free_states import FORCED, FreeStates
 from ptq_cli.evaluation.generation import Continued, compared_tokens, continued_prompts
-from ptq_cli.evaluation.sample_axes import (
-    Axis,
-    Run,
-    Runs,
-    StreamRuns,
-    axis_before,
-    run_evaluator,
-    samples_first,
-)
+from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
+from ptq_cli.evaluation.runs.run_models import Run, Runs, StreamRuns, run_evaluator, samples_first
+from ptq_cli.evaluation.runs.sample_axes import Axis, axis_before
 from ptq_cli.latency.served_latency import require_served_batch
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.evaluation_checkpoint import WORK, Identity, continued, write_if_due

@@ -5,18 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class MethodRange:
-    """The range that one amax method chooses for a tensor.
-
-    Attributes:
-        sqnr_db: the SQNR that the histogram leads to expect; None without a histogram.
-        clipped: how many values are certainly beyond the range; None without a histogram.
-    """
+    """The range that one amax method chooses for a tensor."""
 
     method: str
     low: float
     high: float
-    sqnr_db: float | None = None
-    clipped: int | None = None
+    sqnr_db: float | None = None  # the SQNR that the histogram leads to expect; None without a histogram
+    clipped: int | None = None  # how many values are certainly beyond the range; None without a histogram
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,30 +57,22 @@ class LayerEvidence:
 
 @dataclass(frozen=True)
 class Origin:
-    """How the report can be made again.
-
-    Attributes:
-        notes: what the command would not reproduce.
-    """
+    """How the report can be made again."""
 
     command: str
     recipe: str = ""
     recipe_file: str = "recipe.toml"
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the command would not reproduce
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that the page shows in addition to the report.
-
-    Attributes:
-        notes: what is missing about the tensors, and why.
-    """
+    """All that the page shows in addition to the report."""
 
     origin: Origin
     layers: tuple[LayerEvidence, ...] = ()
     tensors: tuple[TensorEvidence, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what is missing about the tensors, and why
 
     @property
     def drawn(self) -> tuple[TensorEvidence, ...]:

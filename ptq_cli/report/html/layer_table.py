@@ -3,21 +3,19 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from ptq_cli.core.tensors import format_shape
 from ptq_cli.core.words import format_count
 from ptq_cli.evaluation.document.analysis_document import Analysis, LayerAnalysis
+from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import LayerEntry
-from ptq_cli.evaluation.report_changes import WORSE_BY_DB
-from ptq_cli.evaluation.trade_offs import LayerDifference
 from ptq_cli.report.html.evidence import Evidence, LayerEvidence, TensorEvidence
-from ptq_cli.report.html.ranking import Ranking
-from ptq_cli.report.text.tables import format_range, format_share
+from ptq_cli.report.text.numbers import format_drop, format_range, format_share
 
 DTYPE = "Dtype"
 NOT_FINITE = "NaN"
-LAST = 1e99
-"""Sort key of a cell without a number, which comes after all numbers."""
+LAST = 1e99  # sort key of a cell without a number, which comes after all numbers
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ class _Known:
 
 
 def layer_table(layers: Sequence[LayerEntry], evidence: Evidence, analysis: Analysis | None) -> LayerTable:
-    """Return the table of these layers."""
+    """Table of these layers."""
     found = {item.name: item for item in evidence.layers}
     by_name = {item.name: item for item in evidence.tensors}
     cards = {item.name: index for index, item in enumerate(evidence.drawn, 1)}
@@ -113,8 +111,44 @@ def layer_table(layers: Sequence[LayerEntry], evidence: Evidence, analysis: Anal
     return LayerTable(tuple(columns[index][0] for index in used), rows)
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """Measure of a layer's sensitivity: the drop of ``metric``, or without one the SQNR of the output."""
+
+    metric: str = ""
+    unit: Unit = "number"
+
+    @classmethod
+    def of(cls, analysis: Analysis | None) -> "Ranking":
+        """Measure that an analysis ranks by: the SQNR if its metric has no drop."""
+        metric = analysis.metric if analysis is not None and analysis.order != "sqnr" else None
+        if metric is None or metric.float_value is None:
+            return cls()
+        return cls(metric.name, cast(Unit, metric.unit))
+
+    @property
+    def meaning(self) -> str:
+        """Title of the column."""
+        if not self.metric:
+            return "SQNR of the output with only this layer quantized (dB)"
+        points = " in points" if self.unit == "share" else ""
+        return f"Drop of {self.metric}{points} with only this layer quantized"
+
+    def cell(self, layer: LayerAnalysis | None) -> Cell:
+        """Value of a layer. NaN is sorted as the worst, which is the largest drop, or the smallest SQNR."""
+        if layer is None or layer.sensitivity is None:
+            return Cell("", LAST)
+        found = layer.sensitivity
+        value = found.drop_only_quantized if self.metric else found.sqnr_only_quantized_db
+        if value is None:
+            return Cell("", LAST)
+        if math.isnan(value):
+            return Cell(NOT_FINITE, LAST / 10 if self.metric else -LAST)
+        return Cell(format_drop(value, self.unit) if self.metric else f"{value:.1f} dB", value)
+
+
 def _columns(analysis: Analysis | None) -> list[tuple[TableColumn, Callable[[_Known], Cell]]]:
-    ranked = Ranking.of(analysis)
+    ranking = Ranking.of(analysis)
     return [
         (TableColumn("Op", "operator", False), lambda item: Cell(item.layer.op)),
         (
@@ -133,13 +167,13 @@ def _columns(analysis: Analysis | None) -> list[tuple[TableColumn, Callable[[_Kn
         (TableColumn("Clipped", "share of its output's values that are beyond the range", True), _clipped),
         (
             TableColumn("SQNR acc.", "accumulated: SQNR of its output with the whole model quantized", True),
-            lambda item: _decibels(item.analyzed and item.analyzed.sqnr_accumulated_db),
+            lambda item: decibel_cell(item.analyzed and item.analyzed.sqnr_accumulated_db),
         ),
         (
             TableColumn("SQNR isol.", "isolated: SQNR of its output with nothing else quantized", True),
-            lambda item: _decibels(item.analyzed and item.analyzed.sqnr_isolated_db),
+            lambda item: decibel_cell(item.analyzed and item.analyzed.sqnr_isolated_db),
         ),
-        (TableColumn("Sensitivity", ranked.label, True), lambda item: _sensitivity(item.analyzed, ranked)),
+        (TableColumn("Sensitivity", ranking.meaning, True), lambda item: ranking.cell(item.analyzed)),
         (TableColumn("MACs", "multiply-accumulates per sample", True), _macs),
     ]
 
@@ -158,67 +192,20 @@ def _clipped(item: _Known) -> Cell:
     return Cell(format_share(clipped, values), clipped / max(values, 1))
 
 
-def _decibels(value: float | None) -> Cell:
+def decibel_cell(value: float | None) -> Cell:
+    """An SQNR; NaN is sorted as the worst."""
     if value is None:
         return Cell("", LAST)
     if math.isnan(value):
         return Cell(NOT_FINITE, -LAST)
-    return Cell("exact" if value == math.inf else f"{value:.1f} dB", _bounded(value))
+    return Cell("exact" if value == math.inf else f"{value:.1f} dB", bounded(value))
 
 
-def _bounded(value: float) -> float:
-    """Return a key that is sorted before cells without a number."""
+def bounded(value: float) -> float:
+    """A key that is sorted before cells without a number."""
     return max(-LAST / 10, min(value, LAST / 10))
-
-
-def _sensitivity(analyzed: LayerAnalysis | None, ranked: Ranking) -> Cell:
-    value = ranked.value(analyzed)
-    if value is None:
-        return Cell("", LAST)
-    if math.isnan(value):  # The worst of all; a drop is worse the larger it is.
-        return Cell(NOT_FINITE, -LAST if ranked.by == "sqnr" else LAST / 10)
-    return Cell(ranked.text(value), value)
 
 
 def _macs(item: _Known) -> Cell:
     count = item.analyzed.multiply_accumulates if item.analyzed is not None else None
     return Cell(format_count(float(count)) if count else "", float(count) if count else LAST)
-
-
-# The layers of two quantized models side by side.
-
-
-NOT_THERE = "not in this model"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChangedLayer:
-    """A row: a layer in both models; ``kind`` says whether anything changed."""
-
-    name: str
-    op: str
-    before: str
-    after: str
-    cells: tuple[Cell, Cell, Cell]
-    kind: str
-
-
-def layer_changes(layers: Sequence[LayerDifference]) -> list[ChangedLayer]:
-    """Return a row for each layer, in the order of the model."""
-    rows = []
-    for layer in layers:
-        before, after = layer.sqnr_before, layer.sqnr_after
-        change = after - before if before is not None and after is not None else math.nan
-        # Two exact layers differ by inf - inf.
-        shown = Cell("", LAST) if math.isnan(change) else Cell(f"{change:+.1f} dB", _bounded(change))
-        rows.append(
-            ChangedLayer(
-                name=layer.name,
-                op=layer.op,
-                before=layer.before.placement if layer.before else NOT_THERE,
-                after=layer.after.placement if layer.after else NOT_THERE,
-                cells=(_decibels(before), _decibels(after), shown),
-                kind="changed" if layer.has_moved or abs(change) > WORSE_BY_DB else "same",
-            )
-        )
-    return rows

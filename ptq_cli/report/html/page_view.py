@@ -16,36 +16,27 @@ from ptq_cli.core.words import format_bytes, visible
 from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.details import Changes
 from ptq_cli.evaluation.document.device_document import DeviceAnswers
-from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.report_changes import ReportChanges
-from ptq_cli.evaluation.trade_offs import LayerDifference, TradeOffs
+from ptq_cli.evaluation.document.report_document import LayerEntry, Report
 from ptq_cli.placement.machine_profile import MachineProfile
-from ptq_cli.report.html.change_table import change_view, device_view, time_table
-from ptq_cli.report.html.charts.axis_scale import tensor_cards
-from ptq_cli.report.html.charts.depth_chart import (
-    depth_chart,
-    ladder_chart,
-    layer_chart,
-    sensitivity_chart,
-    stream_chart,
-)
+from ptq_cli.report.html.changed_samples import change_view
 from ptq_cli.report.html.charts.interval_charts import gate_rows, metric_rows
-from ptq_cli.report.html.charts.trade_off_chart import trade_off_charts
+from ptq_cli.report.html.charts.step_chart import step_chart
+from ptq_cli.report.html.charts.tensor_cards import tensor_cards
 from ptq_cli.report.html.evidence import Evidence
-from ptq_cli.report.html.layer_table import layer_changes, layer_table
-from ptq_cli.report.html.ranking import headline, origin_rows, time_rows
+from ptq_cli.report.html.fact_rows import headline, origin_rows, time_rows
+from ptq_cli.report.html.layer_table import layer_table
+from ptq_cli.report.html.time_table import time_table
+from ptq_cli.report.text.device_table import NUMBERS, device_table, kernel_table, missed_lines, reference_line
+from ptq_cli.report.text.numbers import share_of_float
 from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table
 from ptq_cli.report.text.summary import (
-    change_table,
-    difference_table,
-    format_value,
     level_lines,
     placement_line,
     saturation_lines,
-    share_of_float,
+    share_table,
     verdict_line,
 )
-from ptq_cli.report.text.tables import ladder_table, share_table, trade_off_table
+from ptq_cli.report.text.tuning import ladder_table
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
@@ -69,7 +60,7 @@ class PageInput:
 
 
 def render_page(found: PageInput) -> str:
-    """Return the page: one HTML document that loads nothing else.
+    """Page: one HTML document that loads nothing else.
 
     The same documents make the same text; two runs on the same input differ only in the times. The template
     engine escapes all text from models and files; scripts and styles are allowed only by their hashes, so
@@ -79,7 +70,7 @@ def render_page(found: PageInput) -> str:
 
 
 def render(name: str, page: Mapping[str, Any]) -> str:
-    """Return a page that a template makes of values, with the style and script of all pages."""
+    """A page that a template makes of values, with the style and script of all pages."""
     environment = _environment()
     style, script = (_asset(environment, file) for file in ("style.css", "script.js"))
     text = environment.get_template(name).render(
@@ -116,14 +107,11 @@ def _page(found: PageInput) -> dict[str, Any]:
         "table": layer_table(layers, evidence, analysis),
         "layers_left_out": len(report.layers) - len(layers),
         "cards": tensor_cards(evidence.drawn, analysis.tensors if analysis is not None else ()),
-        "ladder": ladder_chart(ladder) if ladder is not None else None,
         "ladder_table": ladder_table(ladder) if ladder is not None else None,
-        "stream": report.stream and stream_chart(report.stream),
+        "stream": report.stream and step_chart(report.stream),
         "stream_table": stream_table(report),
         "stream_lines": stream_lines(report),
         "generation_lines": generation_lines(report),
-        "depth": analysis and depth_chart(analysis, [tensor.name for tensor in evidence.drawn]),
-        "sensitivity": analysis and sensitivity_chart(analysis, [layer.name for layer in layers]),
         "analyzed": analysis is not None,
         "shares": analysis and share_table(analysis),
         "share_advice": analysis.shares.advice if analysis is not None else (),
@@ -132,7 +120,7 @@ def _page(found: PageInput) -> dict[str, Any]:
         "has_pictures": changes is not None and any(sample.picture for sample, *_ in changes["rows"]),
         "changes": changes,
         "layer_times": time_table(found.profile, layers) if found.profile is not None else None,
-        "devices": device_view(found.devices, layers) if found.devices is not None else None,
+        "devices": _device_view(found.devices, layers) if found.devices is not None else None,
         "origin": origin_rows(report),
         "evidence": evidence,
         "times": time_rows(report, analysis),
@@ -155,7 +143,7 @@ def _environment() -> Environment:
 
 
 def breakable(name: str) -> Markup:
-    """Return a name, escaped, in which lines may break after dots and slashes.
+    """A name, escaped, in which lines may break after dots and slashes.
 
     Example:
         >>> str(breakable("<b>/Conv"))
@@ -183,26 +171,21 @@ def _hash(text: str) -> str:
     return f"sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-# The page of a comparison: several models side by side, and the layers of two of them.
-
-
-def render_comparison(
-    found: TradeOffs, changes: ReportChanges | None = None, layers: Sequence[LayerDifference] = ()
-) -> str:
-    """Return the page: one HTML document that loads nothing else, under the policy of a report's page."""
-    value, size = found.float_value, found.float_bytes
-    page = {
-        "title": f"{len(found.models)} quantized models by {found.metric}",
+def _device_view(found: DeviceAnswers, layers: Sequence[LayerEntry]) -> dict[str, Any]:
+    """Devices: a row for each, and the kernels of each that are not exact."""
+    anchors = {layer.name: anchor for anchor, layer in enumerate(layers, 1)}
+    table = device_table(found)
+    kernels = [(item, *kernel_table(item)) for item in found.devices]
+    return {
         "found": found,
-        "float_value": format_value(value, found.unit) if value is not None else "",
-        "float_size": format_bytes(size) if size is not None else "",
-        "charts": trade_off_charts(found),
-        "models": trade_off_table(found),
-        "metrics": change_table(changes) if changes is not None else None,
-        "differences": difference_table(changes) if changes is not None else None,
-        "layers": layer_changes(layers[:MOST_LAYERS]),
-        "layers_left_out": max(0, len(layers) - MOST_LAYERS),
-        "layer_chart": layer_chart(layers),
-        "analyzed": changes is not None and changes.worse_layers is not None,
+        "header": table.header,
+        "numbers": NUMBERS,
+        "rows": [
+            (row, anchors.get(item.first_difference or ""))
+            for row, item in zip(table.rows, found.devices, strict=True)
+        ],
+        "reference": reference_line(found),
+        "missed": missed_lines(found),
+        "kernels": [(item, table, count) for item, table, count in kernels if count],
+        "emulated": any(item.emulated for item in found.devices),
     }
-    return render("comparison.html.jinja", page)

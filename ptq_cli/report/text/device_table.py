@@ -2,8 +2,7 @@
 
 from ptq_cli.evaluation.document.device_document import DeviceAnswer, DeviceAnswers, DeviceKernel
 from ptq_cli.report.text.markdown import MAX_PARAGRAPH, escape, markdown_table
-from ptq_cli.report.text.summary import Table
-from ptq_cli.report.text.tables import format_decibels, format_latency, format_share
+from ptq_cli.report.text.numbers import Table, format_decibels, format_latency, format_share
 
 REFERENCES = {"float": "the float model", "written": "the file as it is written"}
 """What SQNR is measured against, by what the manifest calls it."""
@@ -17,14 +16,13 @@ COLUMNS = (
     "top-1",
     "time per run",
 )
-NUMBERS = (2, 3, 5, 6, 7)
-"""Columns of numbers."""
+NUMBERS = (2, 3, 5, 6, 7)  # columns of numbers
 MOST_KERNELS = 20
 KERNEL_COLUMNS = ("kernel", "type", "differ", "steps")
 
 
 def device_table(result: DeviceAnswers) -> Table:
-    """Return what each device gave."""
+    """A row for each device."""
     return Table(COLUMNS, tuple(_row(item) for item in result.devices))
 
 
@@ -48,14 +46,14 @@ def share_text(share: float | None) -> str:
 
 
 def time_text(item: DeviceAnswer) -> str:
-    """Return how long a run took; empty if none did."""
+    """Time of a run; empty if none was timed."""
     if item.seconds is None:
         return ""
     return f"{format_latency(item.seconds)}{' emulated' if item.emulated else ''}"
 
 
 def kernel_table(item: DeviceAnswer) -> tuple[Table, int]:
-    """Return the first kernels of a device that are not exact, and how many are not."""
+    """First kernels of a device that are not exact, and how many are not."""
     wrong = [kernel for kernel in item.kernels if not kernel.exact]
     return Table(KERNEL_COLUMNS, tuple(map(_kernel_row, wrong[:MOST_KERNELS]))), len(wrong)
 
@@ -78,7 +76,7 @@ def reference_line(result: DeviceAnswers) -> str:
 
 
 def missed_lines(result: DeviceAnswers) -> list[str]:
-    """Return a line for each device that did not run the model, and for each limit that one misses."""
+    """A line for each device that did not run the model, and for each limit that one misses."""
     failed = [f"{item.device} did not run the model: {item.fault}" for item in result.devices if item.fault]
     return failed + [
         f"FAIL {gate.device}: {gate.metric} "
@@ -90,12 +88,12 @@ def missed_lines(result: DeviceAnswers) -> list[str]:
 
 
 def answers_to_markdown(result: DeviceAnswers) -> str:
-    """Return a row for each device, and the limits that are missed, for the summary of a CI job."""
+    """A row for each device, and the limits that are missed, for the summary of a CI job."""
     return "\n\n".join(["### ptq verify", f"**{result.verdict}**", *_parts(result)]) + "\n"
 
 
 def devices_to_markdown(result: DeviceAnswers) -> str:
-    """Return the same as a section of ``report.md``."""
+    """Same as a section of ``report.md``."""
     return "\n\n".join(["### On devices", *_parts(result)]) + "\n"
 
 

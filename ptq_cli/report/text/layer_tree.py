@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 PARTS = re.compile(r"[^./]+[./]?|[./]")
 NUMBERS = re.compile(r"[0-9]+")
 NAMED = re.compile(r"'[^']*'|(?<=part of )\S+|(?<=bias of )[^\s,]+")
-LONGEST_PERIOD = 64
-"""Most nodes of a repeated block that has no name of its own."""
+LONGEST_PERIOD = 64  # most nodes of a repeated block that has no name of its own
 MOST_ROWS = 60
 
 
@@ -60,15 +59,14 @@ class _Module:
 
 
 def layer_tree(layers: Sequence[TreeLayer], depth: int | None = None) -> tuple[list[TreeRow], int | None]:
-    """Return the tree of layers, and the depth that it is cut at.
+    """Tree of layers, and the depth that it is cut at.
 
     Equal blocks that follow one another are shown once: modules whose names differ only by a number, and
     runs of layers that repeat. Blocks are equal if operators, sizes, placement and reasons are.
 
     The tree goes as deep as fits into 60 lines, or ``depth`` modules; deeper ones are added up.
 
-    Edge case:
-        At depth 1 there may be more than 60 lines, for a graph without modules and without repetition.
+    Edge case: At depth 1 there may be more than 60 lines, for a graph without modules and without repetition.
     """
     root = _build(layers)
     if depth is not None:
@@ -145,7 +143,7 @@ def _rows(module: _Module, depth: int | None, level: int = 0) -> Iterator[TreeRo
 
 
 def _repeated(signs: Sequence[int], start: int) -> tuple[int, int]:
-    """Return the length of the block that repeats from here on, and how often; (1, 1) if none does."""
+    """Length of the block that repeats from here on, and how often; (1, 1) if none does."""
     best, saved = (1, 1), 0
     for period in range(1, min(LONGEST_PERIOD, (len(signs) - start) // 2) + 1):
         times = 1
@@ -178,7 +176,7 @@ def _parameters(layers: Sequence[TreeLayer]) -> int:
 
 
 def _differing(first: str, last: str) -> str:
-    """Return the part of the last name that differs from the first: the number."""
+    """Part of the last name that differs from the first: the number."""
     if NUMBERS.sub("#", first) != NUMBERS.sub("#", last):
         return last
     pairs = zip(NUMBERS.findall(first), NUMBERS.findall(last), strict=True)

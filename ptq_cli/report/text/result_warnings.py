@@ -1,45 +1,36 @@
-"""What a user should know of a quantized model although no limit was set: its size, its work, its SQNR."""
+"""Warnings about a quantized model for which no limit was set: its size, its work, its SQNR."""
 
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from ptq_cli.core.words import SHORTEST_RUN, few, format_bytes, too_spread
+from ptq_cli.core.words import few, format_bytes
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
-from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.plan.already_quantized import FLOAT_MODEL
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
-from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.qdq.metadata import AMAX_METHOD, FLOAT_LAYERS
 from ptq_cli.qdq.proof.target_faults import Fault
-from ptq_cli.report.text.summary import format_value, share_of_float
-from ptq_cli.report.text.tables import format_latency
+from ptq_cli.report.text.numbers import format_value, share_of_float
 from ptq_cli.runtime.block_levels import has_four_bits
-from ptq_cli.runtime.machine import usable_cores
 
-FEWEST_IN_INTEGERS = 0.5
-"""Share of the multiply-accumulates."""
+FEWEST_IN_INTEGERS = 0.5  # share of the multiply-accumulates
 LOWEST_SQNR_DB = 15.0
-RECOVERED_SQNR_DB = 20.0
-"""What an output should have if layers were left in float for it."""
+RECOVERED_SQNR_DB = 20.0  # what an output should have if layers were left in float for it
 BY_MSE = "ptq export --amax mse decides ranges by the mean squared error"
 EXCLUDE = "ptq export --exclude LAYER keeps a layer in float"
 ANALYZE = "ptq analyze names the layers that lose most"
 MOST_REASONS = 3
 EVERYTHING = "ptq export --set quantization.all_layers=true quantizes every layer that the target can"
-WORTHLESS = "quantizing it "
-"""Begins the reason of a layer that would save neither bytes nor time."""
+WORTHLESS = "quantizing it "  # begins the reason of a layer that would save neither bytes nor time
 SPEED = "ptq bench shows whether it is faster"
 SATURATING = (
     "ptq quantize writes weights whose sums are exact on every processor, for ort-cpu and openvino",
     "or run this file on a processor with VNNI",
 )
-BY_LATENCY = "faster in float here"
-"""Begins the reason of a layer that an export placed by latency."""
-Work = Mapping[str, int | None]
-"""Multiply-accumulates by the name of a layer; None if they are not known."""
+BY_LATENCY = "faster in float here"  # begins the reason of a layer that an export placed by latency
+Work = Mapping[str, int | None]  # multiply-accumulates by the name of a layer; None if they are not known
 
 
 def result_warnings(
@@ -50,13 +41,13 @@ def result_warnings(
     saturation: Saturation = NOTHING,
     origin: Mapping[str, str] | None = None,
 ) -> tuple[ReportWarning, ...]:
-    """Return the warnings about a quantized model, each with its reasons and what to try.
+    """Warnings about a quantized model, each with its reasons and what to try.
 
     Layers that can saturate where it was measured explain a low SQNR; ``origin``, the metadata of its file,
     says which layers in float would help.
 
-    Edge case:
-        A model without multiply-accumulates, or in which none are known, has no share of them in integers.
+    Edge case: A model without multiply-accumulates, or in which none are known, has no share of them in
+    integers.
     """
     origin = origin or {}
     more = _more_in_float(origin)
@@ -72,7 +63,7 @@ def result_warnings(
 
 
 def recovery_warnings(origin: Mapping[str, str]) -> tuple[ReportWarning, ...]:
-    """Return a warning if layers in float have not brought a file's outputs to 20 dB, from its metadata."""
+    """A warning if layers in float have not brought a file's outputs to 20 dB, from its metadata."""
     found = json.loads(origin.get(FLOAT_LAYERS, "{}"))
     reached = found.get("reached_db")
     if reached is None or reached >= RECOVERED_SQNR_DB:
@@ -85,7 +76,7 @@ def recovery_warnings(origin: Mapping[str, str]) -> tuple[ReportWarning, ...]:
 
 
 def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the hint with the layers that ``--recover float`` would have left in float with more time."""
+    """Hint with the layers that ``--recover float`` would have left in float with more time."""
     try:
         found = json.loads(origin.get(FLOAT_LAYERS, "{}"))
         more, now = found["more"], found["reached_db"]
@@ -105,7 +96,7 @@ def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def saturation_warnings(saturation: Saturation, name: str = "the model") -> tuple[ReportWarning, ...]:
-    """Return a warning if layers can saturate on this processor."""
+    """A warning if layers can saturate on this processor."""
     if not saturation.saturating:
         return ()
     message = (
@@ -116,7 +107,7 @@ def saturation_warnings(saturation: Saturation, name: str = "the model") -> tupl
 
 
 def fault_warnings(faults: Sequence[Fault], target: str) -> tuple[ReportWarning, ...]:
-    """Return a warning if a file that was quantized in part breaks rules of its target."""
+    """A warning if a file that was quantized in part breaks rules of its target."""
     if not faults:
         return ()
     texts = few([fault.text for fault in faults], MOST_REASONS)
@@ -125,7 +116,7 @@ def fault_warnings(faults: Sequence[Fault], target: str) -> tuple[ReportWarning,
 
 
 def arithmetic_warnings(content: bytes) -> tuple[ReportWarning, ...]:
-    """Return a warning if a serialized model is measured in other operators than it holds."""
+    """A warning if a serialized model is measured in other operators than it holds."""
     if not has_four_bits(content):
         return ()
     message = (
@@ -135,7 +126,7 @@ def arithmetic_warnings(content: bytes) -> tuple[ReportWarning, ...]:
 
 
 def left_out_warnings(left_out: Mapping[str, str]) -> tuple[ReportWarning, ...]:
-    """Return a warning for each output that could not be compared, from the reasons."""
+    """A warning for each output that could not be compared, from the reasons."""
     return tuple(
         ReportWarning(
             "output_left_out",
@@ -147,7 +138,7 @@ def left_out_warnings(left_out: Mapping[str, str]) -> tuple[ReportWarning, ...]:
 
 
 def share_in_integers(layers: Sequence[LayerEntry], work: Work) -> float | None:
-    """Return the share of the known multiply-accumulates that are in integers; None if there are none.
+    """Share of the known multiply-accumulates that are in integers; None if there are none.
 
     Example:
         >>> layers = [LayerEntry("a", "Conv", True, ""), LayerEntry("b", "LSTM", False, "")]
@@ -193,7 +184,7 @@ def _low_sqnr(
 
 
 def _in_float(layers: Sequence[LayerEntry], work: Work) -> str:
-    """Return why layers that compute are in float, summed by reason, the largest share first."""
+    """Reasons why layers that compute are in float, the largest share of the work first."""
     total = sum(work.get(layer.name) or 0 for layer in layers)
     sums: dict[tuple[str, str], int] = {}
     for layer in layers:
@@ -220,60 +211,3 @@ def _hint(layers: Sequence[LayerEntry]) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
-
-
-# Why a measured latency may say little: runs are too short, or the machine does something else.
-
-
-MOST_WAITING = 1.25
-"""Of a single thread's time over its processor time: above it, other work had the core for a fifth of it."""
-
-
-def latency_doubts(found: LatencyComparison, names: Sequence[str]) -> tuple[str, ...]:
-    """Return why the numbers say little; nothing if there is no reason."""
-    return tuple(filter(None, (_too_short(found.models, names), _busy(found), _too_many(found.threads))))
-
-
-def described(found: LatencyComparison) -> str:
-    """Return the batch and the threads in words, and the runtime if it is not ONNX Runtime.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> described(SimpleNamespace(batch=8, threads=1, runtime="ONNX Runtime"))
-        'batch 8, 1 thread'
-        >>> described(SimpleNamespace(batch=1, threads=2, runtime="OpenVINO"))
-        'batch 1, 2 threads, OpenVINO'
-    """
-    runtime = f", {found.runtime}" if found.runtime != RUNTIME_TITLES[ONNXRUNTIME] else ""
-    return f"batch {found.batch}, {found.threads} thread{'' if found.threads == 1 else 's'}{runtime}"
-
-
-def _too_short(models: Sequence[ModelLatency], names: Sequence[str]) -> str:
-    short = [(item.p50, name) for item, name in zip(models, names, strict=True) if item.p50 < SHORTEST_RUN]
-    if not short:
-        return ""
-    time, name = min(short)
-    return (
-        f"a run of '{name}' takes {format_latency(time)}, and a good part of that is the call itself: "
-        "measure a larger --batch"
-    )
-
-
-def _busy(found: LatencyComparison) -> str:
-    spread = too_spread(max(item.spread for item in found.models))
-    if spread:
-        return spread
-    waiting = max(item.mean / max(item.processor, 1e-9) for item in found.models)
-    if found.threads == 1 and waiting > MOST_WAITING:
-        return (
-            f"the machine is busy: a run takes {waiting:.1f} times its processor time; "
-            "try again when it is idle, or compare the processor times"
-        )
-    return ""
-
-
-def _too_many(threads: int) -> str:
-    cores = usable_cores()
-    if threads <= cores:
-        return ""
-    return f"{threads} threads share {cores} core{'' if cores == 1 else 's'}: a run waits for them in turn"

@@ -1,21 +1,14 @@
 """Errors over the steps of recordings, and how prompts are continued, as tables and lines of text."""
 
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.report.text.summary import (
-    INTERVAL,
-    Table,
-    format_drop,
-    format_interval,
-    format_value,
-    metric_labels,
-)
+from ptq_cli.report.text.numbers import INTERVAL, Table, format_drop, format_interval, format_value
+from ptq_cli.report.text.summary import metric_labels
 
-SHOWN_TOKENS = 16
-"""Of a continuation without a tokenizer."""
+SHOWN_TOKENS = 16  # tokens shown of a continuation without a tokenizer
 
 
 def stream_table(report: Report) -> Table:
-    """Return metrics on both kinds of states, and in the first and the last tenth of the steps."""
+    """Metrics on both kinds of states, and in the first and the last tenth of the steps."""
     header = ("over the steps", "own", "float's", "begin", "end", "loss", INTERVAL)
     if report.stream is None:
         return Table(header, ())
@@ -31,7 +24,7 @@ def stream_table(report: Report) -> Table:
 
 
 def stream_lines(report: Report) -> list[str]:
-    """Return a line about the recordings, and the step at which a model on its own states is worst."""
+    """A line about the recordings, and the step at which a model on its own states is worst."""
     found = report.stream
     if found is None or not found.curve:
         return []
@@ -48,7 +41,7 @@ def stream_lines(report: Report) -> list[str]:
 
 
 def generation_lines(report: Report) -> list[str]:
-    """Return a line about how far prompts are continued alike, and the first continuations that differ.
+    """A line about how far prompts are continued alike, and the first continuations that differ.
 
     Example:
         >>> from types import SimpleNamespace

@@ -1,97 +1,29 @@
-"""A report as tables of plain text, which the terminal, Markdown and the page share.
-
-Every number becomes text here and nowhere else. Text that comes from the model is passed on unchanged: the
-renderer escapes it.
-"""
+"""A report and an analysis as tables of texts, which the terminal, Markdown and the page share."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import cast
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.evaluation.document.measurement import Measurement, Unit
+from ptq_cli.evaluation.document.analysis_document import Analysis
+from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.interval import CONFIDENCE, TOLERANCE, Interval
-from ptq_cli.evaluation.report_changes import WORSE_BY_DB, MetricChange, ReportChanges
+from ptq_cli.report.text.numbers import (
+    INTERVAL,
+    Row,
+    Table,
+    format_decibels,
+    format_drop,
+    format_interval,
+    format_value,
+    share_of_float,
+)
 
-Row = tuple[str, ...]
-
-MAX_DECIMALS = 9
-MOST_CLASSES = 20
-"""Classes that a table shows at most; report.json has all of them."""
-INTERVAL = f"{CONFIDENCE:.0%}".replace("%", " % interval")
-"""Header of a column of intervals."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A header, and rows with as many cells as the header."""
-
-    header: Row
-    rows: tuple[Row, ...]
-
-
-def format_value(value: float, unit: Unit, decimals: int | None = None) -> str:
-    """Write a metric's value.
-
-    Units:
-        a share is written as a percentage, decibels unchanged, a number with four significant digits.
-
-    Example:
-        >>> format_value(0.8213, "share"), format_value(31.517, "decibel"), format_value(0.0123456, "number")
-        ('82.13 %', '31.52 dB', '0.01235')
-    """
-    if unit == "number":
-        if decimals is not None:
-            return f"{value:.{decimals}f}"
-        # A cosine of 0.99998 is not 1, and the reader looks for the difference.
-        return f"{value:.4g}" if f"{value:.4g}" != "1" or value == 1 else f"{value:.6f}"
-    shown, suffix = (100 * value, "%") if unit == "share" else (value, "dB")
-    return f"{shown:.{2 if decimals is None else decimals}f} {suffix}"
-
-
-def format_drop(drop: float, unit: Unit, decimals: int | None = None) -> str:
-    """Write a drop. The drop of a share is in percentage points; a gain has a minus sign.
-
-    Example:
-        >>> format_drop(0.0102, "share"), format_drop(-0.002, "share"), format_drop(0.5, "number")
-        ('1.02 points', '-0.20 points', '0.5')
-    """
-    return format_value(drop, unit, decimals).replace(" %", " points")
-
-
-def format_interval(interval: Interval | None, unit: Unit) -> str:
-    """Write both ends of an interval, without the unit, which the column beside it shows.
-
-    Edge case:
-        Without an interval, or if it is the infinite value alone, an empty text. With unit ``"number"``, as
-        many digits as the ends need to differ.
-
-    Example:
-        >>> format_interval(Interval(-0.002, 0.0051, "score"), "share"), format_interval(None, "share")
-        ('-0.20 to 0.51', '')
-        >>> format_interval(Interval(0.99871, 0.99874, "bootstrap"), "number")
-        '0.99871 to 0.99874'
-    """
-    if interval is None or interval.low == interval.high in (math.inf, -math.inf):
-        return ""
-    ends = (interval.low, interval.high)
-    if unit != "number":
-        low, high = (format_value(end, unit).partition(" ")[0] for end in ends)
-        return f"{low} to {high}"
-    digits = 4
-    while digits < MAX_DECIMALS and ends[0] != ends[1] and f"{ends[0]:.{digits}g}" == f"{ends[1]:.{digits}g}":
-        digits += 1
-    return f"{ends[0]:.{digits}g} to {ends[1]:.{digits}g}"
-
-
-def share_of_float(size: int, float_size: int) -> str:
-    """Write the size of the quantized file as a share of the float file's."""
-    return f"{100 * size / float_size:.1f} % of float"
+MOST_CLASSES = 20  # classes that a table shows at most; report.json has all of them
 
 
 def verdict_line(report: Report) -> str:
-    """Return the verdict, and how many gates failed."""
+    """Verdict, and how many gates failed."""
     failed, total = sum(not gate.passed for gate in report.gates), len(report.gates)
     doubtful = sum(gate.verdict == "undecided" for gate in report.gates)
     gates = f"gate{'' if total == 1 else 's'}"
@@ -104,10 +36,9 @@ def verdict_line(report: Report) -> str:
 
 
 def metric_labels(report: Report) -> dict[str, str]:
-    """Return how each metric is called in tables: with its output, if there are several that were judged.
+    """Label of each metric in tables: with its output, if there are several that were judged.
 
-    Edge case:
-        A name such as ``top1[logits]`` has its output already.
+    Edge case: A name such as ``top1[logits]`` has its output already.
     """
     several = len({metric.output for metric in report.metrics}) > 1
     return {
@@ -119,24 +50,20 @@ def metric_labels(report: Report) -> dict[str, str]:
 
 
 def label_table(report: Report) -> Table:
-    """Return each metric for both models, and for PyTorch if evaluated, with the drop and its interval."""
+    """Each metric for both models, and for PyTorch if evaluated, with the drop and its interval."""
     with_pytorch = any(metric.pytorch_value is not None for metric in report.metrics)
     rows, labels = [], metric_labels(report)
-    for metric in report.metrics:
-        if metric.float_value is not None and metric.drop is not None:
-            values = (metric.float_value, metric.quantized_value)
-            texts = [format_value(value, metric.unit) for value in values]
-            if with_pytorch:
-                value = metric.pytorch_value
-                texts.insert(0, "" if value is None else format_value(value, metric.unit))
-            interval = format_interval(metric.drop_interval, metric.unit)
-            rows.append((labels[metric.name], *texts, format_drop(metric.drop, metric.unit), interval))
-    models = ("PyTorch", "float", "quantized") if with_pytorch else ("float", "quantized")
+    for metric in (item for item in report.metrics if item.drop is not None):
+        values = (metric.pytorch_value, metric.float_value, metric.quantized_value)
+        texts = (format_value(value, metric.unit) for value in values[0 if with_pytorch else 1 :])
+        interval = format_interval(metric.drop_interval, metric.unit)
+        rows.append((labels[metric.name], *texts, format_drop(metric.drop, metric.unit), interval))
+    models = ("PyTorch", "float", "quantized")[0 if with_pytorch else 1 :]
     return Table(("metric", *models, "drop", INTERVAL), tuple(rows))
 
 
 def no_interval_lines(report: Report) -> list[str]:
-    """Return a line for each metric whose drop has no interval, with the reason."""
+    """A line for each metric whose drop has no interval, with the reason."""
     return [
         f"note: the drop of {metric.name} has no interval: {metric.no_interval}"
         for metric in report.metrics
@@ -144,8 +71,8 @@ def no_interval_lines(report: Report) -> list[str]:
     ]
 
 
-def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
-    """Return the classes of a metric that has them, the largest drop first, at most ``most`` of them."""
+def class_table(report: Report) -> Table:
+    """Classes of a metric that has them, the largest drop first, at most twenty."""
     classes = [found for metric in report.metrics for found in metric.by_class]
     rows = tuple(
         (
@@ -156,13 +83,13 @@ def class_table(report: Report, most: int = MOST_CLASSES) -> Table:
             format_drop(found.drop, "share"),
             format_interval(found.drop_interval, "share"),
         )
-        for found in sorted(classes, key=lambda found: -found.drop)[:most]
+        for found in sorted(classes, key=lambda found: -found.drop)[:MOST_CLASSES]
     )
     return Table(("class", "samples", "float", "quantized", "drop", INTERVAL), rows)
 
 
 def comparison_table(report: Report) -> Table:
-    """Return the metrics that compare the two models' outputs, with their intervals."""
+    """Metrics that compare the two models' outputs, with their intervals."""
     labels = metric_labels(report)
     rows = tuple(
         (
@@ -178,7 +105,7 @@ def comparison_table(report: Report) -> Table:
 
 
 def size_table(report: Report) -> Table:
-    """Return both files with their sizes, and the quantized file's size as a share of the float file's.
+    """Both files with their sizes, and the quantized file's size as a share of the float file's.
 
     The float file is the user's own, if it is ONNX, and otherwise the one that was made of it.
     """
@@ -192,19 +119,19 @@ def size_table(report: Report) -> Table:
 
 
 def placement_line(report: Report) -> str:
-    """Return how many layers run on integers and how many stay float."""
+    """Number of layers on integers, and of those that stay float."""
     integer, floating = report.quantized_layers, report.float_layers
     runs = "layer runs" if integer == 1 else "layers run"
     return f"{integer} {runs} on integers, {floating} stay{'s' if floating == 1 else ''} float"
 
 
 def saturation_lines(report: Report) -> list[str]:
-    """Return a line about the layers that can saturate on x86 processors without VNNI, if that is known."""
+    """A line about the layers that can saturate on x86 processors without VNNI, if that is known."""
     return [report.saturation.text] if report.saturation is not None and report.saturation.layers else []
 
 
 def level_lines(report: Report) -> list[str]:
-    """Return a line about the accuracy levels that a model with weights in blocks was measured at, if any.
+    """A line about the accuracy levels that a model with weights in blocks was measured at, if any.
 
     Example:
         >>> from types import SimpleNamespace
@@ -228,14 +155,14 @@ def level_lines(report: Report) -> list[str]:
 
 
 def placement_table(report: Report) -> Table:
-    """Return every layer with what it runs on and why: float layers first, otherwise in the model's order."""
+    """Every layer with what it runs on and why: float layers first, otherwise in the model's order."""
     layers = sorted(report.layers, key=lambda layer: layer.integer)
     rows = ((layer.name, layer.op, "integer" if layer.integer else "float", layer.reason) for layer in layers)
     return Table(("layer", "op", "runs on", "reason"), tuple(rows))
 
 
 def origin_table(report: Report) -> Table:
-    """Return what is needed to make the report again: versions, settings, data, hashes."""
+    """Versions, settings, data and hashes, to make the report again."""
     calibrated, seen, noun = report.calibration.samples, report.evaluation.samples, report.evaluation.noun
     rows = (
         ("model", f"{report.model.source}, float {_short(report.model.float_model.sha256)}"),
@@ -261,111 +188,42 @@ def _short(digest: str) -> str:
     return digest[:12]
 
 
-# A comparison as tables of plain text.
-
-
-DIGEST_LENGTH, SHOWN_DIGEST = 64, 12
-MOST_LAYERS = 20
-"""Layers that a table shows at most; --json has all of them."""
-
-
-def change_table(comparison: ReportChanges) -> Table:
-    """Return each metric: both values, how much worse it became, the interval, and the result in words."""
+def share_table(analysis: Analysis) -> Table:
+    """Output with the weights, the activations, or both quantized."""
+    shares = analysis.shares
+    metric = analysis.metric if shares.both.metric is not None else None
+    found = {
+        "weights only": shares.weights,
+        "activations only": shares.activations,
+        "weights and activations": shares.both,
+    }
     rows = []
-    for metric in comparison.metrics:
-        before, after = (
-            "" if value is None else format_value(value, metric.unit)
-            for value in (metric.before, metric.after)
-        )
-        worse = "" if metric.worse_by is None else format_drop(metric.worse_by, metric.unit)
-        interval = format_interval(metric.interval, metric.unit)
-        rows.append((metric.name, before, after, worse, interval, _result(metric)))
-    return Table(("metric", "before", "after", "worse by", INTERVAL, "result"), tuple(rows))
+    for name, item in found.items():
+        if item is not None:
+            values = [] if metric is None else [_metric_text(item.metric, cast(Unit, metric.unit))]
+            rows.append((name, format_decibels(item.sqnr_db), *values))
+    return Table(("quantized", "SQNR", *([] if metric is None else [metric.name])), tuple(rows))
 
 
-def size_line(comparison: ReportChanges) -> str:
-    """Return how the quantized file's size changed, in words."""
-    before, after = comparison.bytes_before, comparison.bytes_after
-    if before == after:
-        return f"size: {format_bytes(after)}, unchanged"
-    change = f"{100 * (after / before - 1):+.2f} %"
-    return f"size: {format_bytes(before)} before, {format_bytes(after)} after ({change})"
-
-
-def difference_table(comparison: ReportChanges) -> Table:
-    """Return what else differs; digests are cut to their first characters."""
-    rows = ((found.what, _cut(found.before), _cut(found.after)) for found in comparison.changes)
-    return Table(("what", "before", "after"), tuple(rows))
-
-
-def moved_table(comparison: ReportChanges) -> Table:
-    """Return the layers that moved between integer and float, or stay float for another reason."""
-    rows = tuple((found.what, found.before, found.after) for found in comparison.layers)
-    return Table(("layer", "before", "after"), rows)
-
-
-def latency_line(comparison: ReportChanges) -> str:
-    """Return how the latency relative to the float model changed; empty if neither report measured it."""
-    before, after = (
-        "not measured" if ratio is None else f"{ratio:.2f} times float"
-        for ratio in (comparison.latency_before, comparison.latency_after)
-    )
-    return "" if before == after == "not measured" else f"latency: {before} before, {after} after"
-
-
-def worse_table(comparison: ReportChanges) -> Table:
-    """Return the layers that lost most of their SQNR, at most twenty of them."""
-    rows = tuple(
-        (
-            loss.name,
-            loss.op,
-            format_value(loss.before, "decibel"),
-            format_value(loss.after, "decibel"),
-            format_drop(loss.worse_by, "decibel"),
-        )
-        for loss in (comparison.worse_layers or ())[:MOST_LAYERS]
-    )
-    return Table(("layer that got worse", "op", "before", "after", "worse by"), rows)
-
-
-def worse_line(comparison: ReportChanges) -> str:
-    """Return how many layers got worse, or why that is not known."""
-    found = comparison.worse_layers
-    if found is None:
-        return "layers: not compared; run `ptq analyze` for both runs to see which layers got worse"
-    more = f", {len(found) - MOST_LAYERS} of them not shown" if len(found) > MOST_LAYERS else ""
-    return f"layers whose output lost more than {WORSE_BY_DB:g} dB: {len(found)}{more}"
-
-
-def _result(metric: MetricChange) -> str:
-    """Return whether the metric got better or worse, and whether the change is within its interval."""
-    worse = metric.worse_by
-    if worse is None:
-        return "new" if metric.before is None else "gone"
-    if abs(worse) <= TOLERANCE or metric.before == metric.after:
-        return "same"
-    interval = metric.interval
-    is_noise = interval is not None and interval.low <= 0 <= interval.high
-    return ("worse" if worse > 0 else "better") + (", within noise" if is_noise else "")
-
-
-def _cut(text: str) -> str:
-    is_digest = len(text) == DIGEST_LENGTH and not set(text) - set("0123456789abcdef")
-    return text[:SHOWN_DIGEST] if is_digest else text
-
-
-# Several quantized models of one float model, side by side.
+def _metric_text(value: float | None, unit: Unit) -> str:
+    return "NaN" if value is None or math.isnan(value) else format_value(value, unit)
 
 
 def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
-    """Return tables with one column per report: metrics with their drops, then comparisons and sizes."""
+    """Tables with one column per report: metrics with their drops, then comparisons and sizes."""
     names = tuple(report.model.quantized_model.name for report in reports)
     labels = metric_labels(reports[0])
     metrics = list(zip(*(report.metrics for report in reports), strict=True))
     with_pytorch = any(found[0].pytorch_value is not None for found in metrics)
-    label_rows = tuple(
-        row for found in metrics for row in _label_rows(found, labels, with_pytorch=with_pytorch)
-    )
+    label_rows: list[Row] = []
+    for found in metrics:
+        first = found[0]
+        if first.float_value is not None:
+            before = (first.pytorch_value, first.float_value)[0 if with_pytorch else 1 :]
+            values = (*before, *(metric.quantized_value for metric in found))
+            label_rows.append((labels[first.name], *(format_value(value, first.unit) for value in values)))
+            drops = (format_drop(metric.drop, metric.unit) for metric in found)
+            label_rows.append(("  drop", *("" for _ in before), *drops))
     pair_rows = tuple(
         (labels[found[0].name], *(format_value(metric.quantized_value, metric.unit) for metric in found))
         for found in metrics
@@ -373,20 +231,6 @@ def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
     )
     sizes = tuple(format_bytes(report.model.quantized_model.bytes) for report in reports)
     return (
-        Table(("metric", *(["PyTorch"] if with_pytorch else []), "float", *names), label_rows),
+        Table(("metric", *(["PyTorch"] if with_pytorch else []), "float", *names), tuple(label_rows)),
         Table(("against float", *names), (*pair_rows, ("size", *sizes))),
     )
-
-
-def _label_rows(
-    found: Sequence[Measurement], labels: Mapping[str, str], *, with_pytorch: bool
-) -> Iterator[Row]:
-    first = found[0]
-    if first.float_value is None:
-        return
-    references = (first.pytorch_value, first.float_value) if with_pytorch else (first.float_value,)
-    before = ("" if value is None else format_value(value, first.unit) for value in references)
-    values = (format_value(metric.quantized_value, metric.unit) for metric in found)
-    yield (labels[first.name], *before, *values)
-    drops = (format_drop(metric.drop, metric.unit) if metric.drop is not None else "" for metric in found)
-    yield ("  drop", *("" for _ in references), *drops)

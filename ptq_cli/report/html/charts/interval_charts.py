@@ -9,8 +9,9 @@ from ptq_cli.evaluation.document.measurement import ClassValue, Measurement
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.report.html.charts.axis_scale import Scale, widened
-from ptq_cli.report.text.markdown import doubt_text, row_of
-from ptq_cli.report.text.summary import Row, format_drop, format_interval, format_value, metric_labels
+from ptq_cli.report.text.gates import doubt_text, row_of
+from ptq_cli.report.text.numbers import Row, format_drop, format_interval, format_value
+from ptq_cli.report.text.summary import metric_labels
 
 STRIP_WIDTH, STRIP_MARGIN = 180.0, 6.0
 MOST_CLASSES = 100
@@ -60,7 +61,7 @@ class GateRow:
 
 
 def metric_rows(report: Report) -> tuple[list[MetricRow], list[MetricRow]]:
-    """Return the metrics of each model, and the metrics that compare the two models.
+    """Metrics of each model, and the metrics that compare the two models.
 
     All drops of shares have the same scale, on which "no drop" is marked; every other metric has its own.
     """
@@ -72,24 +73,20 @@ def metric_rows(report: Report) -> tuple[list[MetricRow], list[MetricRow]]:
             compared.append(_compared_row(metric, labels[metric.name]))
         else:
             domain = shares if metric.unit == "share" else _drop_domain([metric])
-            paired.append(_paired_row(metric, labels[metric.name], domain))
+            paired.append(_paired_row(metric, metric.drop, labels[metric.name], domain))
     return paired, compared
 
 
 def gate_rows(report: Report) -> tuple[GateRow, ...]:
-    """Return each gate with a chart of its interval and of what its limit allows."""
+    """Each gate with a chart of its interval and of what its limit allows."""
     return tuple(_gate_row(report, gate) for gate in report.gates)
 
 
-def _paired_row(metric: Measurement, label: str, domain: Domain | None) -> MetricRow:
-    drop, before = metric.drop, metric.float_value
-    if drop is None or before is None:
-        raise ValueError("expected a metric that has a value for each model")
-    interval = format_interval(metric.drop_interval, metric.unit)
-    pytorch, flips = metric.pytorch_value, metric.flips
+def _paired_row(metric: Measurement, drop: float, label: str, domain: Domain | None) -> MetricRow:
+    interval, flips = format_interval(metric.drop_interval, metric.unit), metric.flips
     return MetricRow(
         name=label,
-        float_value=format_value(before, metric.unit),
+        float_value=format_value(metric.float_value, metric.unit),
         quantized_value=format_value(metric.quantized_value, metric.unit),
         drop=format_drop(drop, metric.unit),
         interval=interval,
@@ -97,7 +94,7 @@ def _paired_row(metric: Measurement, label: str, domain: Domain | None) -> Metri
         if flips is None
         else f"{flips.lost} lost, {flips.gained} gained; McNemar p = {flips.p_value:.2g}",
         strip=_strip(drop, metric.drop_interval, domain, interval, reference=0.0),
-        pytorch_value=format_value(pytorch, metric.unit) if pytorch is not None else "",
+        pytorch_value=format_value(metric.pytorch_value, metric.unit),
         made_by=_made_by(metric),
         classes=_class_rows(metric),
         classes_left_out=max(len(metric.by_class) - MOST_CLASSES, 0),
@@ -105,7 +102,7 @@ def _paired_row(metric: Measurement, label: str, domain: Domain | None) -> Metri
 
 
 def _made_by(metric: Measurement) -> str:
-    """Return the user's class or function that computed the metric, with its arguments."""
+    """User's class or function that computed the metric, with its arguments."""
     if metric.computed_by is None:
         return ""
     arguments = ", ".join(f"{name} = {value}" for name, value in sorted(metric.arguments.items()))
@@ -113,7 +110,7 @@ def _made_by(metric: Measurement) -> str:
 
 
 def _class_rows(metric: Measurement) -> tuple[MetricRow, ...]:
-    """Return the classes with the largest drops, the largest first."""
+    """Classes with the largest drops, the largest first."""
     worst = sorted(metric.by_class, key=lambda one: -one.drop)[:MOST_CLASSES]
     domain = _drop_domain(worst)
     return tuple(
@@ -146,7 +143,7 @@ def _compared_row(metric: Measurement, label: str) -> MetricRow:
 def _gate_row(report: Report, gate: GateResult) -> GateRow:
     cells = row_of(report, gate)
     undecided = gate.verdict == "undecided"
-    state = "undecided" if undecided and gate.passed else ("pass" if gate.passed else "fail")
+    state = "fail" if not gate.passed else "undecided" if undecided else "pass"
     ends = [gate.interval.low, gate.interval.high] if gate.interval is not None else []
     # The scale of a size or a drop starts at 0.
     from_zero = [] if gate.kind == "min" else [0.0]
@@ -172,16 +169,15 @@ def _strip(
 
 
 def _drop_domain(found: Iterable[Measurement | ClassValue]) -> Domain | None:
-    """Return a range that holds all drops and their intervals, and no drop."""
-    ends = [0.0]
-    for item in found:
-        ends += [item.drop] if item.drop is not None else []
-        ends += [item.drop_interval.low, item.drop_interval.high] if item.drop_interval is not None else []
-    return _domain(ends)
+    """A range that holds all drops and their intervals, and no drop."""
+    items = list(found)
+    intervals = [item.drop_interval for item in items if item.drop_interval is not None]
+    drops = [item.drop for item in items if item.drop is not None]
+    return _domain([0.0, *drops, *(end for item in intervals for end in (item.low, item.high))])
 
 
 def _domain(values: Iterable[float]) -> Domain | None:
-    """Return a range that holds the values; None if one is not finite, because it cannot be drawn."""
+    """A range that holds the values; None if one is not finite, because it cannot be drawn."""
     found = list(values)
     if not all(math.isfinite(value) for value in found):
         return None

@@ -1,4 +1,4 @@
-"""A report survives its file, and no other file is taken for one."""
+"""A report survives its file and fits its schema, and no other file is taken for one."""
 
 import json
 import math
@@ -14,19 +14,16 @@ from hypothesis import strategies as st
 from ptq_cli.core.documents import parse_document, read_document, to_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.evaluation.bootstrap import count_flips
-from ptq_cli.evaluation.document.gate_result import (
-    LatencyCause,
-    OwnFileLatency,
-    ReportWarning,
-    Times,
-)
+from ptq_cli.evaluation.document.gate_result import LatencyCause, OwnFileLatency, ReportWarning, Times
 from ptq_cli.evaluation.document.measurement import flips_between, hits_to_text, require_hits
 from ptq_cli.evaluation.document.report_document import LayerEntry, Report
 from ptq_cli.evaluation.interval import Interval
-from tests.each_case import each_case
-from tests.measured import gate_result, latency_of, measurement
+from tests.each_case import each_case, table
+from tests.measured import changed_json, gate_result, latency_of, measurement, validator
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "report.json"
+SCHEMA = validator("report")
+ODD = (math.inf, -math.inf, math.nan)
 
 
 def test_the_json_is_as_it_was(report: Report) -> None:
@@ -93,73 +90,56 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: s
     assert message in refusal(tmp_path, content).message
 
 
-@pytest.mark.parametrize("version", [9, 0, "1", None, True], ids=str)
+@each_case("version", [9, 0, "1", None, True])
 def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
-    content = {**json.loads(to_json(report)), "format_version": version}
-    error = refusal(tmp_path, json.dumps(content).encode())
+    error = refusal(tmp_path, json.dumps(changed_json(report, "format_version", version)).encode())
     assert error.message.endswith(f"it has format version {version}, this ptq reads 1")
     assert error.hint == "run ptq evaluate again"
 
 
-def changed(report: Report, path: str, value: Any) -> bytes:
-    content = json.loads(to_json(report))
-    *parents, last = [int(key) if key.isdigit() else key for key in path.split("/")]
-    entry = content
-    for key in parents:
-        entry = entry[key]
-    entry[last] = value
-    return json.dumps(content).encode()
+BROKEN = table("""
+  times/created | "yesterday" | 'times.created' is 'yesterday', expected a time such as 2026-01-31T12:00:00Z
+  metrics/0/quantized_value | "good" | 'metrics[0].quantized_value' is 'good', expected a number
+  metrics/0/unit | "apples" | 'metrics[0].unit' is 'apples', expected 'share' or 'decibel' or 'number'
+  metrics/0/by_class | [{}] | 'metrics[0].by_class[0]
+  metrics/0/quantized_hits | "0x1" | 'metrics[0].quantized_hits' is '0x1', expected hits in hexadecimal
+  model/float_model/sha256 | "abc" | 'model.float_model.sha256' is 'abc', expected a SHA-256 in hexadecimal
+  model/quantized_model/bytes | 0 | 'model.quantized_model.bytes' is 0, expected at least 1
+  calibration/samples | -1 | 'calibration.samples' is -1, expected at least 0
+  layers/1/integer | "no" | 'layers[1].integer' is 'no', expected true or false
+  gates/0/strict | 1 | 'gates[0].strict' is 1, expected true or false
+  surprise | 1 | 'surprise' is not a key of this format version
+""")
+CONTRADICTORY = table("""
+  verdict | "fail" | 'verdict' is 'fail', but the rest of the report says 'pass'
+  gates/0/passed | false | 'gates[0].passed' is false, but the rest of the report says true
+  metrics/0/drop | null | 'metrics[0].drop' is null, but the rest of the report says 0.004
+  quantized_layers | 3 | 'quantized_layers' is 3, but the rest of the report says 2
+  model/size_ratio | 9 | 'model.size_ratio' is 9, but the rest of the report says 4.0
+  metrics/0/drop_interval/high | -1.0 | 'metrics[0].drop_interval' ends at -1.0, below its -0.005
+  metrics/1/quantized_interval/low | "nan" | 'metrics[1].quantized_interval' ends at 31.9, below its nan
+  metrics/0/flips/lost | 13 | 'metrics[0].flips' makes a drop of 0.005, the report's is 0.004
+  metrics/0/flips/lost | 2000 | 'metrics[0].flips' counts more than the 1000 samples
+  metrics/0/flips/samples | 999 | 'metrics[0].flips.samples' is 999, the report's are 1000
+  metrics/0/quantized_hits | "f0" | 'metrics[0].quantized_hits' does not fit the report's
+""")
 
 
-@pytest.mark.parametrize(
-    ("path", "value", "message"),
-    [
-        (
-            "times/created",
-            "yesterday",
-            "'times.created' is 'yesterday', expected a time such as 2026-01-31T12:00:00Z",
-        ),
-        ("metrics/0/quantized_value", "good", "'metrics[0].quantized_value' is 'good', expected a number"),
-        (
-            "metrics/0/unit",
-            "apples",
-            "'metrics[0].unit' is 'apples', expected 'share' or 'decibel' or 'number'",
-        ),
-        (
-            "model/float_model/sha256",
-            "abc",
-            "'model.float_model.sha256' is 'abc', expected a SHA-256 in hexadecimal",
-        ),
-        ("model/quantized_model/bytes", 0, "'model.quantized_model.bytes' is 0, expected at least 1"),
-        ("calibration/samples", -1, "'calibration.samples' is -1, expected at least 0"),
-        ("layers/1/integer", "no", "'layers[1].integer' is 'no', expected true or false"),
-        ("surprise", 1, "'surprise' is not a key of this format version"),
-        ("verdict", "fail", "'verdict' is 'fail', but the rest of the report says 'pass'"),
-        ("gates/0/passed", False, "'gates[0].passed' is false, but the rest of the report says true"),
-        ("metrics/0/drop", None, "'metrics[0].drop' is null, but the rest of the report says 0.004"),
-        ("quantized_layers", 3, "'quantized_layers' is 3, but the rest of the report says 2"),
-        ("metrics/0/drop_interval/high", -1.0, "'metrics[0].drop_interval' ends at -1.0, below its -0.005"),
-        (
-            "metrics/1/quantized_interval/low",
-            "nan",
-            "'metrics[1].quantized_interval' ends at 31.9, below its nan",
-        ),
-        ("metrics/0/flips/lost", 13, "'metrics[0].flips' makes a drop of 0.005, the report's is 0.004"),
-        ("metrics/0/flips/samples", 999, "'metrics[0].flips.samples' is 999, the report's are 1000"),
-        ("metrics/0/flips/lost", 2000, "'metrics[0].flips' counts more than the 1000 samples"),
-        ("metrics/0/quantized_hits", "f" * 250, "'metrics[0].quantized_hits' does not fit the report's"),
-        ("metrics/0/quantized_hits", "f0", "'metrics[0].quantized_hits' does not fit the report's"),
-        (
-            "metrics/0/quantized_hits",
-            "0x1",
-            "'metrics[0].quantized_hits' is '0x1', expected hits in hexadecimal",
-        ),
-        ("model/size_ratio", 9, "'model.size_ratio' is 9, but the rest of the report says 4.0"),
-    ],
-    ids=lambda value: value if isinstance(value, str) and "'" not in value else "",
-)
+@each_case("path, value, message", BROKEN + CONTRADICTORY)
 def test_a_value_that_does_not_fit_is_refused(report, tmp_path, path, value, message):
-    assert message in refusal(tmp_path, changed(report, path, value)).message
+    content = changed_json(report, path, json.loads(value))
+    assert message in refusal(tmp_path, json.dumps(content).encode()).message
+    assert SCHEMA.is_valid(content) == ((path, value, message) in CONTRADICTORY), "the schema knows the types"
+
+
+def test_the_schema_has_every_key_and_describes_it(report: Report) -> None:
+    odd = replace(report, metrics=tuple(measurement("sqnr_db", item, item) for item in ODD), gates=())
+    for written in (report, odd):
+        assert [error.message for error in SCHEMA.iter_errors(json.loads(to_json(written)))] == []
+    assert set(json.loads(to_json(report))) == set(SCHEMA.schema["required"])
+    for name, described in {"": SCHEMA.schema, **SCHEMA.schema["$defs"]}.items():
+        for key, entry in described.get("properties", {}).items():
+            assert entry.get("description") or "$ref" in entry, f"{name}.{key}"
 
 
 def test_a_latency_survives_its_file(report: Report) -> None:
@@ -184,11 +164,8 @@ def test_a_latency_survives_its_file(report: Report) -> None:
 def test_sizes_are_compared_with_the_users_own_file(report: Report) -> None:
     model = replace(report.model, source="models/net.onnx", source_bytes=3_000_000)
     found = parse_document(Report, to_json(replace(report, model=model)).encode())
-    assert (found.model.float_name, found.model.float_bytes, found.model.size_ratio) == (
-        "net.onnx",
-        3_000_000,
-        3.0,
-    )
+    sizes = (found.model.float_name, found.model.float_bytes, found.model.size_ratio)
+    assert sizes == ("net.onnx", 3_000_000, 3.0)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=40))

@@ -3,19 +3,18 @@
 from dataclasses import replace
 
 from ptq_cli.placement.machine_profile import NodeTimes
-from ptq_cli.report.html.change_table import MOST_TIMES as MOST_SHOWN
-from ptq_cli.report.html.change_table import time_table
 from ptq_cli.report.html.page_view import render_page
+from ptq_cli.report.html.time_table import MOST_TIMES, time_table
 from tests.pages import Network
 
-FOUND = Network(MOST_SHOWN + 6).page_input()
+FOUND = Network(MOST_TIMES + 6).page_input()
 LAYERS, PROFILE = FOUND.report.layers, FOUND.profile
 assert PROFILE is not None
 
 
 def test_the_slowest_layers_come_first_and_their_bars_have_one_scale() -> None:
     table = time_table(PROFILE, LAYERS)
-    assert (len(table.rows), table.left_out) == (MOST_SHOWN, 6)
+    assert (len(table.rows), table.left_out) == (MOST_TIMES, 6)
     first, second, *_ = table.rows
     assert first.name == LAYERS[-1].name and first.anchor == len(LAYERS)
     assert (first.float_time, first.integer_time) == ("260 µs", "65 µs")

@@ -10,11 +10,12 @@ from ptq_cli.evaluation.document.measurement import ClassValue, Unit
 from ptq_cli.evaluation.document.report_document import ModelEntry, Report
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.report.html.charts.interval_charts import metric_rows
-from ptq_cli.report.text.markdown import gate_table, report_to_markdown
+from ptq_cli.report.text.gates import gate_table
+from ptq_cli.report.text.markdown import report_to_markdown
+from ptq_cli.report.text.numbers import format_value
 from ptq_cli.report.text.summary import (
     class_table,
     comparison_table,
-    format_value,
     label_table,
     no_interval_lines,
     several_tables,
@@ -135,7 +136,7 @@ def test_the_classes_that_lost_most_come_first(report: Report) -> None:
         for label, lost in enumerate([0, 3, 1])
     )
     found = with_first(report, by_class=classes)
-    table = class_table(found, most=2)
-    assert [row[0] for row in table.rows] == ["1 class|1", "2 class|2"]
+    table = class_table(found)
+    assert [row[0] for row in table.rows] == ["1 class|1", "2 class|2", "0 class|0"]
     assert table.rows[0][1:5] == ("10", "100.00 %", "70.00 %", "30.00 points")
     assert "class&#124;1" in report_to_markdown(found)

@@ -1,0 +1,156 @@
+"""Label-free metrics of every output of a quantized model; the first batch settles which apply."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ptq_cli.core.errors import MetricError
+from ptq_cli.core.tensors import Array, format_shape
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.free_states import Indices, drawn_by
+from ptq_cli.evaluation.metrics.base import PairMetric, State, below
+from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
+from ptq_cli.evaluation.metrics.value_errors import WorstChannelSqnr
+from ptq_cli.evaluation.runs.model_outputs import Place
+from ptq_cli.evaluation.uncertainty import with_interval
+
+LEFT_OUT = "left out"  # stands in the state where an output's metrics would: why it has none
+
+
+class Comparisons:
+    """Compares a quantized model's outputs with the float model's.
+
+    An output of ``varying`` size is left out from the batch on in which it cannot be compared.
+    """
+
+    def __init__(self, output_names: Sequence[str], varying: frozenset[str] = frozenset()) -> None:
+        self._output_names = output_names
+        self._varying = varying
+        self._left_out: dict[int, str] = {}
+        self._by_output: list[dict[str, PairMetric]] = []
+        self._first = 0
+
+    def update(
+        self, float_outputs: Sequence[Array], quantized_outputs: Sequence[Array], place: Place
+    ) -> None:
+        """Count one batch."""
+        samples = place.batch.size
+        if not self._by_output:
+            self._by_output = [
+                {} if index in self._left_out else _applicable(output, samples)
+                for index, output in enumerate(float_outputs)
+            ]
+            for _, metric in self._by_prefix():
+                metric.start_at(self._first)
+        for index, (name, metrics, expected, found) in enumerate(
+            zip(self._output_names, self._by_output, float_outputs, quantized_outputs, strict=True)
+        ):
+            if name in self._varying and not _comparable(metrics, expected, found, samples):
+                shapes = f"{format_shape(expected.shape)} in float and {format_shape(found.shape)} quantized"
+                self._left_out.setdefault(index, f"it has shape {shapes}, at {place.whole()}")
+                metrics.clear()
+            for metric in metrics.values():
+                if not metric.accepts(expected, samples):
+                    raise MetricError(
+                        f"output '{name}' has a different shape at {place.whole()} than in the first batch",
+                        hint="in every batch, an output must have the same rank, with the samples on axis 0",
+                    )
+                metric.update(expected, found)
+
+    def measurements(self, samples: int, recordings: Indices | None = None) -> list[Measurement]:
+        """Measurements output by output: under the plain name for the first.
+
+        Intervals are of drawn ``recordings`` where the samples are steps of them.
+        """
+        return [
+            with_interval(
+                Measurement(
+                    name=self._name(name, index),
+                    unit=metric.unit,
+                    needs_labels=False,
+                    higher_is_better=metric.higher_is_better,
+                    quantized_value=metric.compute(),
+                    output=self._output_names[index],
+                    channel=metric.channel if isinstance(metric, WorstChannelSqnr) else None,
+                ),
+                drawn_by(recordings, metric.resampling(), samples),
+                samples,
+            )
+            for index, metrics in enumerate(self._by_output)
+            for name, metric in metrics.items()
+        ]
+
+    def _name(self, metric: str, index: int) -> str:
+        return metric if index == 0 else f"{metric}[{self._output_names[index]}]"
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Outputs that could not be compared, with the reason."""
+        return {self._output_names[index]: reason for index, reason in sorted(self._left_out.items())}
+
+    def named(self, metric: str) -> dict[str, PairMetric]:
+        """A metric of each output that has it, by its name in a report."""
+        found = enumerate(self._by_output)
+        return {self._name(metric, index): metrics[metric] for index, metrics in found if metric in metrics}
+
+    def state(self) -> State:
+        """Arrays for a checkpoint."""
+        reasons = {
+            f"{index}/{LEFT_OUT}/why": np.frombuffer(reason.encode(), np.uint8)
+            for index, reason in self._left_out.items()
+        }
+        return reasons | {
+            f"{index}/{name}/{key}": array
+            for index, metrics in enumerate(self._by_output)
+            for name, metric in metrics.items()
+            for key, array in metric.state().items()
+        }
+
+    def start_at(self, sample: int) -> None:
+        """Take the first sample that comes for this one of the set."""
+        self._first = sample
+
+    def join(self, states: Sequence[State]) -> None:
+        """Go on from what was compared in all parts of a set, in their order."""
+        for state in states:
+            why = {path: array for path, array in state.items() if path.split("/")[1] == LEFT_OUT}
+            for path, array in why.items():
+                self._left_out.setdefault(int(path.split("/")[0]), array.tobytes().decode())
+        # What one part leaves out is left out of all.
+        states = [
+            {path: array for path, array in state.items() if int(path.split("/")[0]) not in self._left_out}
+            for state in states
+        ]
+        self._by_output = self._known(states[0])
+        kinds = {frozenset(tuple(path.split("/")[:2]) for path in state) for state in states}
+        try:
+            if len(kinds) != 1:
+                raise ValueError("not all have the same metrics")  # noqa: TRY301 - as what the metrics raise
+            for prefix, metric in self._by_prefix():
+                metric.join([below(state, prefix) for state in states])
+        except ValueError as error:
+            raise MetricError(
+                f"an output's layout differs between batches, so the parts do not fit each other: {error}",
+                hint="evaluate all samples in one process, or with --set evaluation.batch_size=1",
+            ) from error
+
+    def _known(self, state: State) -> list[dict[str, PairMetric]]:
+        known = {tuple(path.split("/")[:2]) for path in state}
+        return [
+            {name: metric() for name, metric in PAIR_METRICS.items() if (str(index), name) in known}
+            for index in range(len(self._output_names) if state else 0)
+        ]
+
+    def _by_prefix(self) -> Iterator[tuple[str, PairMetric]]:
+        for index, metrics in enumerate(self._by_output):
+            for name, metric in metrics.items():
+                yield f"{index}/{name}/", metric
+
+
+def _comparable(metrics: dict[str, PairMetric], expected: Array, found: Array, samples: int) -> bool:
+    """Say whether both models' output of a batch have one shape, which all metrics of it can take."""
+    return expected.shape == found.shape and all(item.accepts(expected, samples) for item in metrics.values())
+
+
+def _applicable(output: Array, samples: int) -> dict[str, PairMetric]:
+    return {name: metric() for name, metric in PAIR_METRICS.items() if metric.accepts(output, samples)}
