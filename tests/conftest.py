@@ -63,7 +63,7 @@ def one_export_of_each_sample(tmp_path_factory: pytest.TempPathFactory) -> Itera
     if "torch" not in sys.modules:
         yield
         return
-    from ptq_cli.models.loading.module_source import ModuleSource
+    from ptq_cli.models.loading.torch_sources import ModuleSource
     from tools.pages.project_folder import CHECKPOINTS
 
     base = tmp_path_factory.getbasetemp()

@@ -1,4 +1,4 @@
-"""A user's callable that yields batches: ``file.py:callable`` or ``package.module:callable``."""
+"""Batches that a user's callable yields: ``file.py:callable`` or ``package.module:callable``."""
 
 import numbers
 import sys
@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, rebatch
+from ptq_cli.calibdata.dataset.batches import Batch, first_samples, indexed_names, rebatch
 from ptq_cli.calibdata.dataset.data_files import unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION
-from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, ItemsDataset, batch_of, find_label
+from ptq_cli.calibdata.dataset.items import ItemsDataset, batch_of
+from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, find_label
+from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.entry_points import load_entry_point
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, LabelError
 from ptq_cli.core.read_files import sha256_file, sha256_text
 from ptq_cli.core.tensors import Array
-
-# Turn what a user's code yields into a batch, or raise an error that says what was expected.
-
 
 _WANTED = "a dict of arrays by input name, a tuple of arrays, or one array"
 Arrays = dict[str, Array]

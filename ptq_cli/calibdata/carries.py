@@ -10,8 +10,7 @@ from ptq_cli.core.errors import CarryError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 
-NOTHING = ("*", "none")
-"""What ``--carry none`` says: no output is fed back."""
+NOTHING = ("*", "none")  # ``--carry none``: no output is fed back
 # What exporters add to the name of a state, at its start and at its end.
 _BEFORE = re.compile(
     r"^((present|past)(_key_values?)?|previous|prev|next|new|updated|initial|init|output|out|input|in)[_.](?=\w)"

@@ -14,7 +14,8 @@ from ptq_cli.core.process import give_back_freed_blocks, most_resident_bytes, re
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
-from ptq_cli.models.files.stored import StoredModel, release
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.storing import release
 from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import Session
@@ -25,17 +26,8 @@ from ptq_cli.runtime.tapping.memory_plan import (
     require_host_memory,
     tapped_sizes,
 )
-from ptq_cli.runtime.tapping.tapped import (
-    ENOUGH_BYTES,
-    PIECE_BYTES,
-    Forward,
-    ForwardPass,
-    TappedModel,
-    begins_with,
-    most_at_once,
-    nothing,
-    samples_of_piece,
-)
+from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, begins_with, nothing, samples_of_piece
+from ptq_cli.runtime.tapping.tapped import ENOUGH_BYTES, PIECE_BYTES, TappedModel, most_at_once
 from ptq_cli.runtime.tapping.taps import tap
 
 STATISTICS_BYTES = 200_000

@@ -21,10 +21,10 @@ from ptq_cli.qdq.proof.portable_sums import portable_sums
 from ptq_cli.qdq.proof.target_faults import Fault
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
 from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import EXACT_BLOCKS, ONNX_RUNTIME
-from ptq_cli.runtime.probes import is_signed_exact
+from ptq_cli.runtime.onnxruntime_engine import EXACT_BLOCKS, ONNX_RUNTIME
+from ptq_cli.runtime.products import is_signed_exact
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.turns import Batch, batch_size
+from ptq_cli.runtime.timing import Inputs, batch_size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +248,7 @@ CLEAR_DB = 60.0
 
 def compare_optimized(
     model: bytes | StoredModel,
-    batches: Iterable[Batch],
+    batches: Iterable[Inputs],
     grids: Mapping[str, float],
     *,
     threads: int,
@@ -345,7 +345,7 @@ STAGE = "comparing kernels"
 
 def compare_kernels(
     model: ir.Model,
-    batches: Iterable[Batch],
+    batches: Iterable[Inputs],
     grids: Mapping[str, float],
     limit: float,
     *,

@@ -8,8 +8,7 @@ from ptq_cli.core.errors import ModelInputError
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.graph_reading import every_value
 
-SAMPLES = "batch"
-"""What ``--input-shape`` calls the axis of the samples, whatever a model calls it."""
+SAMPLES = "batch"  # what ``--input-shape`` calls the axis of the samples
 
 
 def closed_sizes(

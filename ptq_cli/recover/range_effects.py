@@ -14,7 +14,8 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.core.progress import pooled_results
 from ptq_cli.core.tensors import Array, is_array
-from ptq_cli.models.files.stored import StoredModel, constant_bytes
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.storing import constant_bytes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs

@@ -1,4 +1,4 @@
-"""What a runtime has to be able to do, so that a target can name it."""
+"""The interface of a runtime that a target can name, and the names by which it is asked for nodes."""
 
 import re
 from abc import ABC, abstractmethod
@@ -17,8 +17,7 @@ from ptq_cli.plan.target.rules import RUNTIME_TITLES
 
 Placement = Literal["integer", "float", "gone"]
 Model = bytes | Path | StoredModel
-ON_HTP, ON_FLOATS, ON_CPU = "HTP", "HTP float16", "CPU"
-"""The kernels of Qualcomm's HTP: in integers, in floats, and what it leaves to the processor beside it."""
+ON_HTP, ON_FLOATS, ON_CPU = "HTP", "HTP float16", "CPU"  # kernels of Qualcomm's HTP, and beside it
 
 
 @dataclass(frozen=True)
@@ -112,11 +111,8 @@ class Engine(ABC):
         )
 
 
-# Names by which the nodes of a graph are found again in what a runtime makes of it.
-
-
+# The index of a node in the graph's order, in a name that a runtime made of one of ``marked_graph``
 MARK = re.compile(r"ptq\.(?:node|value)(\d+)\.")
-"""The index of a node in the graph's order, in a name that a runtime made of one of ``marked_graph``."""
 
 
 def marked_graph(model: ir.Model) -> ir.Model:

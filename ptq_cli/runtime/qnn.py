@@ -38,12 +38,10 @@ from ptq_cli.runtime.session import DATA_FOLDER, SILENT, failed_load, failed_run
 MODULE = "onnxruntime_qnn"
 PROVIDER = "QNNExecutionProvider"
 HINT = "pip install 'ptq-cli[qnn]' on x86-64 Linux with Python 3.11 or newer"
+# An HTP of version 73. Without one the simulator is a version 68, which computes neither float16 nor
+# products of 16-bit activations.
 SOC_MODEL = 60
-"""An HTP of version 73. Without one the simulator is a version 68, which computes neither float16 nor
-products of 16-bit activations."""
-MOST_SHAPES = 4
-"""So many shapes of inputs a model is compiled for, at most."""
-
+MOST_SHAPES = 4  # of inputs that a model is compiled for
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: threads, errors, and running a batch."""
+"""ONNX Runtime sessions: threads, running a batch, and errors with a hint."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,16 +17,15 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
-from ptq_cli.runtime.block_levels import OPTION, LeftOut, decoded, has_four_bits, left_out
+from ptq_cli.runtime.accuracy_level import OPTION
 from ptq_cli.runtime.machine import HOST, Device, usable_cores
+from ptq_cli.runtime.narrow_types import LeftOut, decoded, has_four_bits, left_out
 
-SILENT = 4
-"""ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
+SILENT = 4  # log level of fatal errors only; failures raise all the same
 OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
+# Makes unsigned activations of signed ones, for kernels that saturate on x86 without VNNI. (The option
+# x64quantprecision, for unsigned ones too, fails to load weights behind a QuantizeLinear.)
 SHIFTED = "QDQS8ToU8Transformer"
-"""Makes unsigned activations of signed ones, for kernels that saturate on x86 without VNNI.
-
-(The option x64quantprecision, for unsigned ones too, fails to load weights behind a QuantizeLinear.)"""
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NUMPY_DTYPES = {
     "tensor(float)": np.float32,
@@ -282,11 +281,7 @@ def _spec(item: onnxruntime.NodeArg) -> TensorSpec:
     return TensorSpec(item.name, np.dtype(NUMPY_DTYPES[item.type]), shape)
 
 
-# What ONNX Runtime says when it cannot load or run a model, as an error with a hint.
-
-
-SAID_LIMIT = 400
-"""Characters of ONNX Runtime's message that are passed on."""
+SAID_LIMIT = 400  # characters of ONNX Runtime's message that are passed on
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
 OTHER_SIZE = (
     "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter text.window"

@@ -15,25 +15,19 @@ from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
 from ptq_cli.core.process import give_back_held_blocks
 from ptq_cli.core.tensors import Array, TensorSpec, is_array
 from ptq_cli.models import batch_axes
-from ptq_cli.models.files.stored import (
-    StoredModel,
-    check_stored,
-    is_large,
-    read_mapped,
-    read_model,
-    serialize,
-    store_mapped,
-)
+from ptq_cli.models.files.stored import StoredModel, read_mapped, read_model, serialize
+from ptq_cli.models.files.storing import check_stored, is_large, store_mapped
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
 from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import HALF_TOLERANCE, RELATIVE_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
-from ptq_cli.models.preparing.prepare_graph import Prepared, forget_contradicted, prepare_model
+from ptq_cli.models.preparing.interface import forget_contradicted
+from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
 from ptq_cli.recipe.sections import ModelSettings
-from ptq_cli.runtime.block_levels import LeftOut, has_four_bits, left_out
-from ptq_cli.runtime.probes import know_foreign_types, require_known_opset
+from ptq_cli.runtime.known_operators import know_foreign_types, require_known_opset
+from ptq_cli.runtime.narrow_types import LeftOut, has_four_bits, left_out
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.carried import fitting_data, with_state_axes
 from ptq_cli.setup.example_inputs import Shapes, example_inputs, one_sample

@@ -9,10 +9,11 @@ import torch
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from ptq_cli.core.errors import ExportError, ModelInputError
-from ptq_cli.models.loading.module_source import to_tensors
 from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.models.parity import quiet_exporter, require_parity
+from ptq_cli.models.loading.torch_export import to_tensors
+from ptq_cli.models.parity import require_parity
 from ptq_cli.models.preparing.prepare_graph import prepare
+from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case
 from tests.unit.models.contents import names, noise, operators

@@ -1,4 +1,4 @@
-"""The interface of every source of samples."""
+"""The interface of every source of samples, and of a source that is seen differently."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping
@@ -8,14 +8,14 @@ from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import DataShapeError, RecipeValueError
 from ptq_cli.core.tensors import TensorSpec
 
-ANONYMOUS = ""
-"""Name of the array of a source with a single unnamed array: images, ``.npy``."""
+ANONYMOUS = ""  # name of a source's single unnamed array: images, ``.npy``
+# Prefix of an unnamed array among several; its place follows: ``#0``
 POSITION = "#"
-"""Begins the name of an array that has none, among several; its place follows: ``#0``."""
 
 
 class Dataset(ABC):
@@ -114,9 +114,6 @@ def require_samples(samples: int | None) -> None:
         raise RecipeValueError(
             f"samples must be at least 1, got {samples}", hint="leave it out to use all samples"
         )
-
-
-# Data that is seen differently, such as samples on another axis than the first, where they are stored.
 
 
 class DatasetView(Dataset):

@@ -15,10 +15,7 @@ if TYPE_CHECKING:
     pass
 
 
-Example = Mapping[str, Array]
-"""A few samples by input name; the first axis of each array is the batch."""
-
-
+Example = Mapping[str, Array]  # A few samples by input name; the first axis of each array is the batch
 Axes = Mapping[str, int | None]
 NO_AXES: Axes = MappingProxyType({})
 

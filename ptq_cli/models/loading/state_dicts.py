@@ -15,13 +15,13 @@ from ptq_cli.core.errors import ArchitectureError, EntryPointError, first_line
 from ptq_cli.core.words import few
 
 Tensors = dict[str, Any]
+# What DataParallel, torch.compile, FSDP and activation checkpoints put between the names of a key
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""What DataParallel, torch.compile, FSDP and activation checkpoints put between the names of a key."""
+# Counters of AveragedModel and BatchNorm, which no output depends on: a file may have them or not
 COUNTERS = ("n_averaged", "num_batches_tracked")
-"""Counters of AveragedModel and BatchNorm, which no output depends on: a file may have them or not."""
 PLAIN_NAMES = ("", "state_dict", "model_state_dict", "model", "params", "network", "net")
+# Names of moving averages of weights, which trainings evaluate: timm and BasicSR take them first, too
 AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?)([._]|$)")
-"""Names of moving averages of weights, which trainings evaluate: timm and BasicSR take them first, too."""
 DEEPEST = 3
 SHOWN_KEYS = 4
 

@@ -15,32 +15,27 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.models.files.mapped_constants import LAZY
-from ptq_cli.models.files.stored import is_large
-from ptq_cli.models.graph_reading import FreshNames, every_node
-from ptq_cli.models.inlining import inline_functions
+from ptq_cli.models.files.storing import is_large
+from ptq_cli.models.graph_reading import every_node
+from ptq_cli.models.names import FreshNames
+from ptq_cli.models.opset import inline_functions
 from ptq_cli.models.preparing.fold_known import fold_known, fold_lazily
-from ptq_cli.models.preparing.layer_names import drop_identities, own_nested_outputs
+from ptq_cli.models.preparing.identities import drop_identities, own_nested_outputs
 from ptq_cli.models.preparing.rewriting import made_by
 from ptq_cli.models.shapes import all_known
 
 if TYPE_CHECKING:
     from onnxscript.rewriter import RewriteRule
 
-ROUNDS = 3
-"""onnxscript's optimizer makes two of them, and its rewriter adds one."""
+ROUNDS = 3  # onnxscript's optimizer makes two, and its rewriter adds one
+# By operator: the attribute that it got, and with which opset
 NEWER_ATTRIBUTES = {"Reshape": ("allowzero", 14), "Split": ("num_outputs", 18)}
-"""By operator: the attribute that it got, and with which opset."""
-HIDDEN = "ptq.hidden"
-"""A domain that nobody knows."""
-SMALL_CONSTANT = 8192
-"""Elements; constants up to here are folded whatever they come from (onnxscript's own default)."""
-GROWTH = 8
-"""A folded constant may be as many times as large as the largest weight."""
+HIDDEN = "ptq.hidden"  # a domain that nobody knows
+SMALL_CONSTANT = 8192  # elements, folded whatever they come from: onnxscript's default
+GROWTH = 8  # times the largest weight that a folded constant may have
+# A few numbers make an output of any size
 GROWING = ("ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample")
-"""A few numbers make an output of any size."""
-
-COMPARED_FIRST = 64
-"""Elements that tell most constants apart."""
+COMPARED_FIRST = 64  # elements that tell most constants apart
 
 
 def simplify(model: ir.Model) -> ir.Model:

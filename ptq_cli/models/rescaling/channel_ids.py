@@ -3,12 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-Ids = npt.NDArray[np.int64]
-"""Numbers of channels, in a shape that broadcasts to that of the tensor which holds them."""
+Ids = npt.NDArray[np.int64]  # numbers of channels, in a shape that broadcasts to the tensor's
 Factors = npt.NDArray[np.float64]
-
-FIXED = 0
-"""Stands for whatever must stay as it is."""
+FIXED = 0  # stands for whatever must stay as it is
 
 
 class ChannelIds:

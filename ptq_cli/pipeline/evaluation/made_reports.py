@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from ptq_cli.calibdata.image_decoding import thumbnail
+from ptq_cli.calibdata.images.thumbnail import thumbnail
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import to_json
 from ptq_cli.core.errors import PtqError
@@ -28,7 +28,8 @@ from ptq_cli.evaluation.evaluator import Evaluation
 from ptq_cli.evaluation.proof import saturates_here, saturation_of
 from ptq_cli.evaluation.report_changes import require_same_model
 from ptq_cli.latency.served_latency import QuantizedFile, served_latency
-from ptq_cli.models.files.stored import StoredModel, release
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.storing import release
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, accuracy_levels, other_levels
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
 from ptq_cli.pipeline.evaluation.page_evidence import Material, tuned_ladder
@@ -50,7 +51,8 @@ from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.text.markdown import report_to_junit
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, left_out_warnings, result_warnings
-from ptq_cli.runtime.engine_registry import at_level, measuring_engine
+from ptq_cli.runtime.engine_registry import measuring_engine
+from ptq_cli.runtime.onnxruntime_engine import at_level
 from ptq_cli.setup.output_checks import plugin_versions
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory

@@ -8,7 +8,7 @@ from ptq_cli.calibdata.dataset.batches import Batch, checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.qdq.staged_model import StagedModel
-from ptq_cli.runtime.tapping.tapped import Cutter
+from ptq_cli.runtime.tapping.pieces import Cutter
 
 
 def pieces_of(

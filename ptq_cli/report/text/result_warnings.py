@@ -16,8 +16,8 @@ from ptq_cli.qdq.metadata import AMAX_METHOD, FLOAT_LAYERS
 from ptq_cli.qdq.proof.target_faults import Fault
 from ptq_cli.report.text.summary import format_value, share_of_float
 from ptq_cli.report.text.tables import format_latency
-from ptq_cli.runtime.block_levels import has_four_bits
 from ptq_cli.runtime.machine import usable_cores
+from ptq_cli.runtime.narrow_types import has_four_bits
 
 FEWEST_IN_INTEGERS = 0.5
 """Share of the multiply-accumulates."""

@@ -20,10 +20,7 @@ from ptq_cli.runtime.session import Session
 LARGEST_BLOCK = 16
 BLOCKS = (LARGEST_BLOCK, 8, 4)
 _DOMAIN = "com.microsoft.nchwc"
-
-
-BlockedTaps = tuple[Session, list[int]]
-"""A session whose tapped tensors may be in blocks of channels, and the indices of those that are."""
+BlockedTaps = tuple[Session, list[int]]  # and the indices of outputs in blocks
 
 
 def open_tapped(model: bytes | StoredModel, threads: int) -> tuple[Session, BlockedTaps | None]:

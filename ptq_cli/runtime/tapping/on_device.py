@@ -10,13 +10,10 @@ from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.errors import RuntimeFailedError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.tapped import Cutter, Forward, ForwardPass, begins_with
+from ptq_cli.runtime.tapping.pieces import Cutter, Forward, ForwardPass, begins_with
 
-DEVICE_PIECE_BYTES = 512 << 20
-"""Tapped tensors of one run; two runs are held. Enough to keep a GPU at work, whatever the batch size is."""
-
-AT_ONCE = 2
-"""One is run while the tensors of another are counted."""
+DEVICE_PIECE_BYTES = 512 << 20  # of tapped tensors a run, of which two are held: enough work for a GPU
+AT_ONCE = 2  # one is run while the tensors of another are counted
 
 
 class DeviceModel:

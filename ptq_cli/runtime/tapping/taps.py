@@ -13,7 +13,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.graph_reading import FreshNames, every_value, nested_graphs, remove_unused
+from ptq_cli.models.graph_reading import every_value, nested_graphs, remove_unused
+from ptq_cli.models.names import FreshNames
 
 
 def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:
@@ -38,11 +39,7 @@ def _as_output(value: ir.Value) -> ir.Value:
     return value
 
 
-# A Scan written as a Loop: it takes the slices itself, and computes the same to the bit.
-
-
-TO_THE_FIRST = np.iinfo(np.int64).min
-"""The end of a Slice that goes backwards over everything."""
+TO_THE_FIRST = np.iinfo(np.int64).min  # end of a Slice that goes backwards
 
 
 def write_as_loop(graph: ir.Graph, scan: ir.Node, names: FreshNames) -> ir.Node:
@@ -181,8 +178,7 @@ def _number(value: int) -> dict[str, ir.TensorProtocol]:
     return {"value": ir.tensor(np.array(value, np.int64))}
 
 
-Values = dict[str, ir.Value]
-"""By the name of the tensor whose values they hold."""
+Values = dict[str, ir.Value]  # by the tensor whose values they hold
 
 
 def handed_out(model: ir.Model, tensors: Collection[str]) -> Values:

@@ -140,7 +140,7 @@ def rungs() -> dict[str, str]:
 def _named() -> dict[str, LoadNames]:
     """Return what names there are, by what a setting is declared to be the name of."""
     from ptq_cli.amax.method_registry import method_names
-    from ptq_cli.calibdata.checked_settings import CHANNELS, LAYOUTS
+    from ptq_cli.calibdata.images.image_settings import CHANNELS, LAYOUTS
 
     return {
         "collector": collectors,

@@ -7,7 +7,8 @@ import pytest
 
 from ptq_cli.core.errors import FixedInputError
 from ptq_cli.core.tensors import TensorSpec, longest_of, rows_of
-from ptq_cli.models.batch_axes import axis_notes, fix_inputs, fixed_earlier, fixed_value, note_axes, told_axes
+from ptq_cli.models.batch_axes import axis_notes, note_axes, told_axes
+from ptq_cli.models.fixed_inputs import fix_inputs, fixed_earlier, fixed_value
 from ptq_cli.models.loading.onnx_source import input_specs
 from tests.each_case import each_case
 

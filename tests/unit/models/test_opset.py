@@ -7,9 +7,9 @@ import pytest
 from onnx import parser
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.models.inlining import LARGE, inline_functions
-from ptq_cli.models.opset import opset_of, raise_opset
+from ptq_cli.models.opset import inline_functions, opset_of, raise_opset
 from ptq_cli.models.preparing.prepare_graph import prepare_model
+from ptq_cli.models.shapes import LARGE
 from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
 from tests.unit.models.contents import noise

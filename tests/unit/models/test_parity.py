@@ -9,10 +9,10 @@ import torch
 
 from ptq_cli.core.errors import ParityError
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.module_source import ModuleSource
 from ptq_cli.models.loading.source import SourceFile
-from ptq_cli.models.parity import quiet_exporter, require_parity
-from ptq_cli.models.threads import one_thread
+from ptq_cli.models.loading.torch_sources import ModuleSource
+from ptq_cli.models.parity import require_parity
+from ptq_cli.models.quiet_export import one_thread, quiet_exporter
 
 
 def test_the_difference_is_relative_to_the_largest_value():

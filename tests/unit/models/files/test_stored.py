@@ -12,9 +12,10 @@ import pytest
 from ptq_cli.core.errors import ModelFormatError, OutputFileError, PtqError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files import stored
+from ptq_cli.models.files import stored, storing
 from ptq_cli.models.files.mapped_constants import ConstantsFile, data_path, mapped, moved_tensor
-from ptq_cli.models.files.stored import read_model, read_parsed, release, serialize, store_mapped, store_model
+from ptq_cli.models.files.stored import read_model, read_parsed, serialize
+from ptq_cli.models.files.storing import release, store_mapped, store_model
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.fold_known import fold_lazily
 from ptq_cli.models.preparing.prepare_graph import prepare
@@ -35,7 +36,7 @@ def model() -> ir.Model:
 
 @pytest.fixture
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(storing, "LARGEST_BYTES", 1000)
 
 
 def test_a_small_model_is_one_file_with_all_in_it(tmp_path: Path) -> None:
@@ -122,11 +123,11 @@ def tied(head: Array) -> ir.Model:
     return ir.from_proto(parsed)
 
 
-@pytest.mark.parametrize("largest", [1000, stored.LARGEST_BYTES], ids=["in two files", "in one file"])
+@pytest.mark.parametrize("largest", [1000, storing.LARGEST_BYTES], ids=["in two files", "in one file"])
 def test_a_table_that_is_a_turned_weight_too_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
-    monkeypatch.setattr(stored, "LARGEST_BYTES", largest)
+    monkeypatch.setattr(storing, "LARGEST_BYTES", largest)
     plain, size, ids = tied(noise(128, 64).T), 128 * 64 * 4, {"ids": np.arange(128)}
     expected = Session(ir.to_proto(plain).SerializeToString()).run(ids)[0]
     found = store_model(plain, tmp_path, "m.onnx")
@@ -147,7 +148,7 @@ def test_preparation_of_a_large_model_reads_no_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_large(tmp_path / "m.onnx", width=128, layers=4)
-    monkeypatch.setattr(stored, "LARGEST_BYTES", 100_000)
+    monkeypatch.setattr(storing, "LARGEST_BYTES", 100_000)
     source = opened(tmp_path / "m.onnx")
     read = []
     numpy = ir.ExternalTensor.numpy
@@ -281,7 +282,8 @@ def test_a_graph_that_is_read_to_be_loaded_is_parsed_once(
 
 @pytest.fixture
 def wait_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "SMALLEST_MAPPED", 1000)
+    for module in (stored, storing):
+        monkeypatch.setattr(module, "SMALLEST_MAPPED", 1000)
 
 
 @pytest.mark.usefixtures("wait_early")
@@ -289,7 +291,7 @@ def test_constants_that_wait_are_written_as_if_they_had_been_in_memory(tmp_path:
     graph, whole = model(), store_model(model(), tmp_path, "m.onnx")
     found = store_mapped(graph, tmp_path, "m.onnx")
     assert type(graph.graph.initializers["w"].const_value) is ir.ExternalTensor
-    assert (found.is_apart, stored.is_large(graph), len(found.content) < 2000) == (False, False, True)
+    assert (found.is_apart, storing.is_large(graph), len(found.content) < 2000) == (False, False, True)
     assert (found.size, found.sha256, found.message) == (whole.size, whole.sha256, whole.content)
     x = noise(3, 64)
     np.testing.assert_array_equal(Session(found).run({"x": x})[0], Session(whole).run({"x": x})[0])

@@ -8,12 +8,12 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files import stored
+from ptq_cli.models.files import storing
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
-from ptq_cli.runtime.engine_registry import count_kernels
+from ptq_cli.runtime.onnxruntime_engine import count_kernels
 from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
 from tests.unit.models.contents import noise, operators
@@ -142,11 +142,11 @@ def test_a_large_one_is_widened_as_it_is_written(tmp_path: Path, monkeypatch: py
     weight = (noise(64, 64) / 8).astype(np.float16)
     proto = ir.to_proto(build(text, constants={"w": weight}))
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
-    monkeypatch.setattr(stored, "LARGEST_BYTES", 1000)
-    monkeypatch.setattr(stored, "SMALLEST_EXTERNAL", 1000)
+    monkeypatch.setattr(storing, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(storing, "SMALLEST_EXTERNAL", 1000)
     graph = prepare(load_onnx(tmp_path / "m.onnx"), "m.onnx")
     assert isinstance(graph.graph.initializers["w"].const_value, ir.LazyTensor)
-    found = stored.store_model(graph, tmp_path, "p.onnx")
+    found = storing.store_model(graph, tmp_path, "p.onnx")
     assert found.data[0].read_bytes() == weight.astype(np.float32).tobytes()
 
 

@@ -5,9 +5,10 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.models.files import stored
+from ptq_cli.models.files import storing
 from ptq_cli.models.preparing.fold_known import fold_known
-from ptq_cli.models.preparing.layer_names import drop_identities, name_graph
+from ptq_cli.models.preparing.identities import drop_identities
+from ptq_cli.models.preparing.layer_names import name_graph
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
@@ -268,9 +269,9 @@ def test_a_constant_on_disk_is_split_unread(tmp_path, monkeypatch):
         " c = MatMul(x, a)\n d = MatMul(x, b)\n y = Add(c, d) }"
     )
     expected = run(model, {"x": noise(3, 4)})[0]
-    monkeypatch.setattr(stored, "LARGEST_BYTES", 1)
-    monkeypatch.setattr(stored, "SMALLEST_EXTERNAL", 1)
-    kept = stored.store_model(model, tmp_path, "model.onnx")  # with it the file would go
+    monkeypatch.setattr(storing, "LARGEST_BYTES", 1)
+    monkeypatch.setattr(storing, "SMALLEST_EXTERNAL", 1)
+    kept = storing.store_model(model, tmp_path, "model.onnx")  # with it the file would go
     assert kept.data
     assert isinstance(model.graph.initializers["w"].const_value, ir.ExternalTensor)
     assert fold_known(model) == 1
