@@ -4,6 +4,7 @@ import numbers
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,25 +57,6 @@ def as_arrays(value: Any, where: str) -> tuple[Arrays, Array | None]:
     if not arrays:
         raise EmptyDataError(f"{where} has no input array", hint=f"yield {_WANTED}")
     return arrays, label
-
-
-def as_batch(
-    value: Any,
-    where: str,
-    source: str,
-    start: int,
-    axes: Mapping[str, int | None] | None = None,
-    *,
-    singles: bool = False,
-) -> Batch:
-    """Make a batch from a yielded value.
-
-    ``start`` is the number of samples before this batch; ``axes`` and ``singles`` are as for ``batch_of``.
-    """
-    arrays, label = as_arrays(value, where)
-    return batch_of(
-        arrays, label, where, lambda count: indexed_names(source, start, count), axes, singles=singles
-    )
 
 
 def _named(value: Mapping[Any, Any], where: str) -> Arrays:
@@ -201,7 +183,9 @@ class CallableDataset(ItemsDataset):
         short = f"{Path(self.source.rpartition(':')[0]).name}:{self.source.rpartition(':')[2]}"
         start = 0
         for number, value in enumerate(self._values(iterable)):
-            batch = as_batch(value, self._where(number), short, start, self._axes, singles=self._singles)
+            where = self._where(number)
+            names = partial(indexed_names, short, start)
+            batch = batch_of(*as_arrays(value, where), where, names, self._axes, singles=self._singles)
             yield batch
             start += batch.size
 

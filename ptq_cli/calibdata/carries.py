@@ -84,7 +84,7 @@ def carries_of(
     outputs: Sequence[TensorSpec],
     is_given: Callable[[str], bool],
 ) -> tuple[Carry, ...]:
-    """Return what is carried: what is wanted, or else what names, types and shapes show.
+    """Return the states to carry: those that are wanted, or else that names, types and shapes show.
 
     An input that the data have or make is carried only where that is wanted: its array is the start then.
     ``present.*`` stands for all outputs that begin so, each with the input of the same ending.

@@ -124,7 +124,7 @@ class Recordings(Dataset):
 
     @property
     def carries(self) -> tuple[Carry, ...]:
-        """What is handed on from step to step."""
+        """The states that are handed on from step to step."""
         return self._carries
 
     def divided(self, division: Division) -> "Recordings":

@@ -28,9 +28,8 @@ from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.report.text.result_warnings import latency_doubts
 from ptq_cli.runtime.accuracy_level import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import engine_of
+from ptq_cli.runtime.engine_registry import at_level, engine_of
 from ptq_cli.runtime.machine import thread_counts
-from ptq_cli.runtime.onnxruntime_engine import at_level
 from ptq_cli.runtime.timing import Duration
 from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.setup.resolve import Request, Resolved, resolve, with_run_data

@@ -79,7 +79,7 @@ def _other_axis(value: ir.Value, samples: str) -> int | None:
 
 
 def axis_notes(told: Wanted) -> tuple[str, ...]:
-    """Return what to tell of axes that nobody named."""
+    """Notes on axes that nobody named."""
     words = (
         f"'{name}' has no axis for samples" if axis == NONE else f"the samples of '{name}' are on axis {axis}"
         for name, axis in told.items()

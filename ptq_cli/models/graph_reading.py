@@ -94,7 +94,7 @@ def every_graph(graph: ir.Graph) -> Iterator[ir.Graph]:
 
 
 def every_value(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield each value that is fed or computed, in nested graphs too, after what it is computed from."""
+    """Yield each fed or computed value, in nested graphs too, after its operands."""
     yield from graph.inputs
     for node in graph:
         for inner in nested_graphs(node):

@@ -1,4 +1,4 @@
-"""What is not quantized is computed in float16, for runtimes that compute in the types that a file has.
+"""Float16 for all that is not quantized, for runtimes that compute in the types of the file.
 
 TensorRT calls such a network strongly typed: it takes each type from the graph and never chooses a faster
 one.

@@ -14,13 +14,17 @@ HALF_TOLERANCE = 0.02  # of a float16 model, which keeps 11 bits of each result
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What is compared with what, and what to do about another shape or other values, for messages."""
+    """Names and hints of a comparison, for messages.
+
+    ``tolerance`` is relative to the largest magnitude.
+    """
 
     reference: str
     other: str
     model: str
     size_hint: str
     value_hint: str
+    tolerance: float = RELATIVE_TOLERANCE
 
 
 WITH_PYTORCH = Compared(
@@ -47,13 +51,11 @@ def require_parity(
     *,
     allow_nan: bool = False,
     compared: Compared = WITH_PYTORCH,
-    tolerance: float = RELATIVE_TOLERANCE,
 ) -> float:
     """Return the largest difference of outputs on one batch, relative to the largest magnitude of its output.
 
-    With ``allow_nan`` NaN in both outputs at the same place does not count; ``tolerance`` is relative as
-    well. Another number of outputs, another shape, NaN in the source's or a larger difference is a
-    ParityError.
+    With ``allow_nan`` NaN in both outputs at the same place does not count. Another number of outputs,
+    another shape, NaN in the source's or a larger difference is a ParityError.
     """
     if len(expected) != len(found):
         raise ParityError(
@@ -77,10 +79,10 @@ def require_parity(
                 "division by zero or an overflow makes them",
             )
         relative, largest = _difference(wanted, got, allow_nan=allow_nan)
-        if not relative <= tolerance:
+        if not relative <= compared.tolerance:
             raise ParityError(
                 f"'{what}': output '{name}' of {compared.model} differs from {compared.reference}'s by "
-                f"{largest:.3g} ({relative:.2%} of its largest value; the limit is {tolerance:.1%})",
+                f"{largest:.3g} ({relative:.2%} of its largest value; the limit is {compared.tolerance:.1%})",
                 hint=compared.value_hint,
             )
         worst = max(worst, relative)

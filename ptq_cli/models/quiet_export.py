@@ -1,4 +1,4 @@
-"""What PyTorch's exporters do to the process is bounded: they are silent, and compute on one thread."""
+"""PyTorch's exporters kept silent and on one thread."""
 
 import contextlib
 import io

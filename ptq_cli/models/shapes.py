@@ -9,7 +9,9 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node, labeled_graphs
 
-LARGE = 1000  # Bytes; inference looks into small constants (axes, sizes), and never into larger ones
+LARGE_BYTES = 1000  # inference looks into small constants (axes, sizes), and never into larger ones
+LARGE = 1024  # elements, for the same reason in a converter
+Tensors = dict[str, ir.TensorProtocol]
 
 
 def infer_shapes(model: ir.Model, *, strict: bool = True) -> None:
@@ -53,7 +55,7 @@ def _constants_as_inputs(graph: ir.Graph) -> Iterator[None]:
             value.dtype = value.dtype or tensor.dtype
         if value not in fed:
             graph.inputs.append(value)
-        if tensor is None or tensor.nbytes > LARGE:
+        if tensor is None or tensor.nbytes > LARGE_BYTES:
             del graph.initializers[value.name or ""]
             value.const_value = None
     try:
@@ -104,10 +106,6 @@ def _take_type(value: ir.Value, types: Mapping[str, onnx.TypeProto]) -> None:
 def _size(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:
     kind = dimension.WhichOneof("value")
     return getattr(dimension, kind) if kind is not None else None
-
-
-LARGE = 1024  # Elements; a converter looks into small constants (axes, sizes), and never into larger ones
-Tensors = dict[str, ir.TensorProtocol]
 
 
 def set_aside(graph: ir.Graph) -> Tensors:

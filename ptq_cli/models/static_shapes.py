@@ -71,7 +71,7 @@ def _wanted(model: ir.Model, closed: Iterable[str], example: Mapping[str, Sequen
 
 
 def _key(value: ir.Value, axis: int) -> str:
-    """Return what an open dimension is called."""
+    """Name of an open dimension, or its place."""
     assert value.shape is not None  # noqa: S101 - it has a dimension
     size = value.shape[axis]
     return (None if isinstance(size, int) else size.value) or f"{value.name}[{axis}]"

@@ -49,8 +49,7 @@ from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import RuntimeSettings
 from ptq_cli.runtime.engine import Engine, Kernel
-from ptq_cli.runtime.engine_registry import engine_alone, engine_of, measuring_engine
-from ptq_cli.runtime.onnxruntime_engine import at_level
+from ptq_cli.runtime.engine_registry import at_level, engine_alone, engine_of, measuring_engine
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import HINT
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes

@@ -22,7 +22,7 @@ ON_HTP, ON_FLOATS, ON_CPU = "HTP", "HTP float16", "CPU"  # kernels of Qualcomm's
 
 @dataclass(frozen=True)
 class Kernel:
-    """What became of an operator.
+    """The kernel of an operator.
 
     Attributes:
         placement: ``"integer"``, ``"float"``, or ``"gone"``: the runtime merged it into another operator, or
@@ -72,7 +72,7 @@ class Engine(ABC):
 
     @property
     def title(self) -> str:
-        """What its makers call it."""
+        """The name by its makers."""
         return RUNTIME_TITLES[self.name]
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Engine(ABC):
 
     @abstractmethod
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
-        """Return what became of each node, those of nested graphs too, by its name.
+        """Return the kernel of each node, those of nested graphs too, by its name.
 
         The model is left as it is; the names of its nodes are unique.
         """

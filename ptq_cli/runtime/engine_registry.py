@@ -6,9 +6,10 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OPENVINO, QNN, Target
 from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.onnxruntime_engine import AS_WRITTEN, EXACT_BLOCKS, IN_FLOATS, ONNX_RUNTIME
+from ptq_cli.runtime.onnxruntime_engine import AS_WRITTEN, EXACT_BLOCKS, IN_FLOATS, ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import QNN_HTP, is_installed
+from ptq_cli.runtime.session import Kernels
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, OPEN_VINO, QNN_HTP)}
 
@@ -29,7 +30,7 @@ def require_runtime(target: Target) -> None:
 
 
 def measuring_engine(target: Target, asked: str | None = None) -> Engine:
-    """Return what models of a target are measured with: its runtime, or ONNX Runtime if it names none.
+    """Return the runtime that measures models of a target: its own, or ONNX Runtime if it names none.
 
     ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
     The recipe may ask for another by name.
@@ -45,7 +46,7 @@ def measuring_engine(target: Target, asked: str | None = None) -> Engine:
 
 
 def engine_alone(target: Target, asked: str | None = None) -> Engine | None:
-    """Return what runs each kernel of a target's files alone; None if they are not compared so."""
+    """Return the runtime of single kernels of a target's files; None if they are not compared so."""
     name = asked or target.runtime
     if name == OPENVINO:
         return OPEN_VINO
@@ -70,3 +71,13 @@ class ReopenedModel:
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         """Return the outputs for one batch."""
         return self._engine.open(self._model, threads=self._threads).run(inputs)
+
+
+def at_level(engine: Engine, level: int | None) -> Engine:
+    """Return a runtime with an accuracy level of MatMulNBits; itself without one, and if it has none.
+
+    Example:
+        >>> at_level(ONNX_RUNTIME, 0).title, at_level(OPEN_VINO, 0).title, at_level(ONNX_RUNTIME, None).title
+        ('ONNX Runtime at accuracy level 0', 'OpenVINO', 'ONNX Runtime')
+    """
+    return OnnxRuntime(Kernels(level)) if level is not None and engine is ONNX_RUNTIME else engine

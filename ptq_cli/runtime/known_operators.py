@@ -6,9 +6,10 @@ from onnx import TensorProto, helper
 
 from ptq_cli.core.errors import InvalidOnnxError, RuntimeFailedError
 from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.shapes import set_aside
 from ptq_cli.runtime.session import Session
 
-LARGE = 1024  # Elements; shapes are inferred from small constants (axes, sizes), and never from larger ones
+SURELY_KNOWN = 22  # opset that every supported ONNX Runtime has; newer ones are tried
 
 
 def know_foreign_types(model: ir.Model) -> int:
@@ -20,7 +21,7 @@ def know_foreign_types(model: ir.Model) -> int:
     if not values:
         return 0
     asked = model.clone()
-    _without_large_constants(asked.graph)
+    set_aside(asked.graph)  # ONNX Runtime reads none of them
     found = {value.name: value for node in asked.graph for value in node.outputs}
     asked.graph.outputs[:] = [found[name] for name in values]
     try:
@@ -38,21 +39,6 @@ def _unknown(model: ir.Model) -> list[ir.Value]:
     known = {"", "ai.onnx", *functions}
     nodes = [node for node in model.graph if node.domain not in known]
     return [value for node in nodes for value in node.outputs if value.name and value.type is None]
-
-
-def _without_large_constants(graph: ir.Graph) -> None:
-    """Make inputs of them, so that ONNX Runtime reads none."""
-    for name, value in list(graph.initializers.items()):
-        tensor = value.const_value
-        if tensor is None or tensor.size < LARGE or value.is_graph_input():
-            continue
-        del graph.initializers[name]
-        value.const_value = None
-        value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
-        graph.inputs.append(value)
-
-
-SURELY_KNOWN = 22  # opset that every supported ONNX Runtime has; newer ones are tried
 
 
 def require_known_opset(opset: int, what: str) -> None:

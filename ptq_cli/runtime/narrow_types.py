@@ -43,7 +43,7 @@ def has_four_bits(content: bytes) -> bool:
     )
 
 
-def decoded(content: bytes) -> bytes:
+def without_four_bits(content: bytes) -> bytes:
     """Return a serialized model without 4-bit floats, which computes the same.
 
     Requires: constants inside the file, and blocks of 16 along the last axis. Ensures: names of what other
@@ -175,23 +175,23 @@ NARROW = FEW_BITS | {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """What of ONNX Runtime's optimizer must not run on a model."""
+class DisabledOptimizers:
+    """Steps of ONNX Runtime's optimizer that must not run on a model."""
 
     optimizers: tuple[str, ...] = ()
     everything: bool = False
 
 
-def left_out(content: bytes) -> LeftOut:
-    """Return what of ONNX Runtime's optimizer would change what a serialized model computes.
+def disabled_optimizers(content: bytes) -> DisabledOptimizers:
+    """Return the steps of ONNX Runtime's optimizer that would change the results of a serialized model.
 
     Of a model whose pairs have integers and scales of float32, nothing.
     """
     if DEQUANTIZE.encode() not in content:
-        return LeftOut()
+        return DisabledOptimizers()
     graph = onnx.ModelProto.FromString(content).graph
     types = {tensor.name: tensor.data_type for tensor in graph.initializer}
     read = {types.get(name) for node in graph.node if node.op_type == DEQUANTIZE for name in node.input}
     if not read & NARROW:
-        return LeftOut()
-    return LeftOut((BIAS_QUANTIZATION,), everything=bool(read & FEW_BITS))
+        return DisabledOptimizers()
+    return DisabledOptimizers((BIAS_QUANTIZATION,), everything=bool(read & FEW_BITS))

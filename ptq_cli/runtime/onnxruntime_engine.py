@@ -17,7 +17,7 @@ from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.runtime.accuracy_level import EXACT
 from ptq_cli.runtime.engine import Engine, Kernel, KernelCounts, Model, Placement
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import DEFAULT_KERNELS, Kernels, Session, Written
 
 BLOCK_KERNELS = ("MatMulNBits", "GatherBlockQuantized")  # read weights in blocks, give floats
 # They read integers, and their results are not the integers of a quantized tensor
@@ -65,7 +65,7 @@ ORIGIN = re.compile(r"node(\d+)\.")
 
 
 def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
-    """Let ONNX Runtime optimize a model, and count what became integer."""
+    """Count the kernels of a model that ONNX Runtime has optimized."""
     counts = Counter(node.op_type for node, _ in _placements(optimized_by_runtime(model).graph))
     return KernelCounts(
         RUNTIME_TITLES[ONNXRUNTIME],
@@ -75,7 +75,7 @@ def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
 
 
 def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
-    """Let ONNX Runtime optimize a model, and return the kernel of each node, those of nested graphs too.
+    """Kernel of each node of a model that ONNX Runtime has optimized, those of nested graphs too.
 
     Every node gets a name that ONNX Runtime keeps, or makes others of; so an operator is found again where
     the file gives no names, or the same one twice. The model is left as it is; the names of its nodes are
@@ -102,10 +102,10 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
 
 
 def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
-    """Return what ONNX Runtime makes of a model before it runs it; without constants that lie outside."""
+    """Return the graph that ONNX Runtime runs for a model; without constants that lie outside."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
-        Session(model, threads=1, save_optimized=path, apart=True)
+        Session(model, threads=1, writes=Written(path, apart=True))
         return onnx.load(path, load_external_data=False)
 
 
@@ -142,20 +142,14 @@ class OnnxRuntime(Engine):
     name = ONNXRUNTIME
     has_profiler = True
 
-    def __init__(
-        self, accuracy_level: int | None = None, *, exact_sums: bool = False, integer_kernels: bool = True
-    ) -> None:
-        """Make a runtime.
-
-        With ``exact_sums``, no sum of two products saturates, on any processor, where activations are int8.
-        Without ``integer_kernels``, pairs are computed as they are written.
-        """
-        self._level, self._exact_sums, self._integer_kernels = accuracy_level, exact_sums, integer_kernels
+    def __init__(self, kernels: Kernels = DEFAULT_KERNELS) -> None:
+        self._kernels = kernels
 
     @property
     def title(self) -> str:
-        """What its makers call it, and the level if one was chosen."""
-        return super().title if self._level is None else f"{super().title} at accuracy level {self._level}"
+        """The name by its makers, and the level if one was chosen."""
+        level = self._kernels.accuracy_level
+        return super().title if level is None else f"{super().title} at accuracy level {level}"
 
     def require(self) -> None:
         """Do nothing: ptq depends on it."""
@@ -166,13 +160,7 @@ class OnnxRuntime(Engine):
 
     def open(self, model: Model, *, threads: int) -> Session:
         """Return a session."""
-        return Session(
-            model,
-            threads=threads,
-            accuracy_level=self._level,
-            exact_sums=self._exact_sums,
-            integer_kernels=self._integer_kernels,
-        )
+        return Session(model, threads=threads, kernels=self._kernels)
 
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
         """Return the kernel of each node, from the graph that it optimized."""
@@ -184,16 +172,6 @@ class OnnxRuntime(Engine):
 
 
 ONNX_RUNTIME = OnnxRuntime()
-EXACT_BLOCKS = OnnxRuntime(accuracy_level=EXACT)  # no rounding of activations beside block weights
-AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)  # for files of runtimes that do not saturate
-IN_FLOATS = OnnxRuntime(accuracy_level=EXACT, integer_kernels=False)  # for ``Target.pairs_as_written``
-
-
-def at_level(engine: Engine, level: int | None) -> Engine:
-    """Return a runtime with an accuracy level of MatMulNBits; itself without one, and if it has none.
-
-    Example:
-        >>> at_level(ONNX_RUNTIME, 0).title, at_level(OPEN_VINO, 0).title, at_level(ONNX_RUNTIME, None).title
-        ('ONNX Runtime at accuracy level 0', 'OpenVINO', 'ONNX Runtime')
-    """
-    return OnnxRuntime(level) if level is not None and engine is ONNX_RUNTIME else engine
+EXACT_BLOCKS = OnnxRuntime(Kernels(EXACT))  # no rounding of activations beside block weights
+AS_WRITTEN = OnnxRuntime(Kernels(EXACT, exact_sums=True))  # for files of runtimes that do not saturate
+IN_FLOATS = OnnxRuntime(Kernels(EXACT, integers=False))  # for ``Target.pairs_as_written``

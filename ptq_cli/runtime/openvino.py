@@ -127,7 +127,7 @@ class CompiledModel:
             raise _failed(FAILED, error) from error
 
     def _request(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-        """Return what runs a batch of these shapes: for the first few, a model that is compiled for them."""
+        """Return the request for these shapes: for the first few, of a model that is compiled for them."""
         own = tuple(sorted(shapes.items()))
         is_fixed = self._fits_shapes and len(self._requests) < MOST_SHAPES
         key = own if is_fixed else ()

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from onnx import TensorProto, helper
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import NO_ARENA, Session
 
 Int32s = npt.NDArray[np.int32]
 SIGN = 128  # turns an unsigned byte into a signed one, and back
@@ -73,7 +73,7 @@ def _float_session(double: bool) -> Session:
     node = helper.make_node("MatMul", ["left", "right"], ["made"])
     graph = helper.make_graph([node], "products", [left, right], [made])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    return Session(model.SerializeToString(), threads=1, arena=False)
+    return Session(model.SerializeToString(), threads=1, place=NO_ARENA)
 
 
 @cache
@@ -88,4 +88,4 @@ def _session(*, signed: bool) -> Session:
     opset = helper.make_opsetid("", 13)
     model = helper.make_model(graph, opset_imports=[opset], ir_version=8)
     # Whoever multiplies has a thread of his own, and what is kept for the next run would add up.
-    return Session(model.SerializeToString(), threads=1, arena=False)
+    return Session(model.SerializeToString(), threads=1, place=NO_ARENA)

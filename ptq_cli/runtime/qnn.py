@@ -204,7 +204,7 @@ def _session(
 
 
 def compile_context(model: StoredModel, soc_model: int) -> bytes:
-    """Return what the HTP's compiler makes of a model: an ONNX file that only that chip's runtime reads."""
+    """Compile a model for an HTP: an ONNX file that only that chip's runtime reads."""
     graph, folder = _graph_of(model)
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "context.onnx"

@@ -160,7 +160,7 @@ def repeat_with_new_sessions(
     duration: Duration = DEFAULT_DURATION,
     progress: ProgressCallback = silent,
 ) -> Iterator[Turns]:
-    """Let models take turns in several rounds, and yield the turns of each.
+    """Yield the turns of several rounds, each with new sessions.
 
     Two sessions of one model differ, by half a percent on a quiet machine and by many on a busy one, however
     many turns they take. In each round the sessions are opened again, and another model's first. One round

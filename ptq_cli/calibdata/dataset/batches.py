@@ -126,7 +126,7 @@ class _Begun:
 
 
 def _signature(batch: Batch) -> tuple[object, ...]:
-    """Return what batches have in common if they can be joined."""
+    """Return a key that is the same for batches that can be joined."""
     arrays = []
     for name, array in sorted(batch.inputs.items()):
         axis = batch.axes.get(name, 0)

@@ -83,7 +83,7 @@ class Dataset(ABC):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a user should know of the data."""
+        """Notes for the user on the data."""
         return ()
 
     def is_single(self, name: str) -> bool:
@@ -129,7 +129,7 @@ class DatasetView(Dataset):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a user should know of the source."""
+        """Notes for the user on the source."""
         return self._dataset.remarks
 
     def can_make(self, name: str) -> bool:
@@ -206,7 +206,7 @@ def require_one_count(counts: Mapping[str, int], axes: Mapping[str, int | None],
 
 
 def unequal_hint(name: str, axis: int | None = 0) -> str:
-    """Return what to do about an array that does not have as many samples as the others."""
+    """Hint on an array that does not have as many samples as the others."""
     if axis:
         return (
             f"the samples of '{name}' are on axis {axis}, as in the model: numpy.moveaxis(array, 0, {axis}) "

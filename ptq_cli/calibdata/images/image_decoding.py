@@ -52,11 +52,7 @@ def decode_bytes(content: bytes, name: str, settings: ImageSettings) -> npt.NDAr
 
 def image_size(path: str, name: str) -> tuple[int, int]:
     """Return height and width from the file's header, without decoding."""
-    return encoded_size(_read(path, name), name)
-
-
-def encoded_size(content: bytes, name: str) -> tuple[int, int]:
-    """Return height and width from an encoded image's header, without decoding."""
+    content = _read(path, name)
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             return image.height, image.width

@@ -35,7 +35,7 @@ _POSIX_MAGIC = b"ustar\0"
 
 @dataclass(frozen=True)
 class TarHeader:
-    """What the header of a member says."""
+    """Name, size and kind of a member."""
 
     name: bytes
     size: int
@@ -61,7 +61,7 @@ def is_tar_header(block: bytes) -> bool:
 
 
 def parse_header(block: bytes, where: str) -> TarHeader | None:
-    """Return what a block of 512 bytes says, or None for the end of the archive.
+    """Return the header in a block of 512 bytes, or None for the end of the archive.
 
     Fewer bytes are a truncated archive.
     """
@@ -105,7 +105,7 @@ def parse_records(content: bytes, where: str) -> dict[bytes, bytes]:
 
 
 def refused_kind(kind: bytes) -> str:
-    """Return what a type flag stands for, with an article.
+    """Return the noun of a type flag, with an article.
 
     Example:
         >>> refused_kind(b"2"), refused_kind(b"Z")

@@ -17,12 +17,10 @@ from ptq_cli.calibdata.dataset.labels import as_labels
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.text.text_rows import columns_of, kind_of, text_rows
 from ptq_cli.calibdata.text.token_arrays import IDS, ArrayLayout, require_tokens, window_of
-from ptq_cli.calibdata.text.token_samples import TokenSample, pieces_of, windows_of
-from ptq_cli.calibdata.text.token_samples import rows_of as token_rows_of
+from ptq_cli.calibdata.text.token_samples import TokenSample, pieces_of, samples_of, singly, windows_of
 from ptq_cli.calibdata.text.tokenizer import TextTokenizer
 from ptq_cli.core.errors import SequenceLengthError
-from ptq_cli.core.tensors import Array, TensorSpec, is_cache
-from ptq_cli.core.tensors import rows_of as rows_of_table
+from ptq_cli.core.tensors import Array, TensorSpec, is_cache, rows_of
 from ptq_cli.recipe.sections import TextSettings
 
 
@@ -86,7 +84,7 @@ class TextDataset(Dataset):
         made.count = len(made._samples)
         made.specs = dict(made._layout.specs)
         made._names = tuple(made.specs)
-        require_tokens(made._samples, rows_of_table(inputs.get(IDS)), self._tokenizer.name)
+        require_tokens(made._samples, rows_of(inputs.get(IDS)), self._tokenizer.name)
         return made
 
     @property
@@ -135,12 +133,11 @@ class TextDataset(Dataset):
                 pad=settings.tail == "pad",
                 most=self._most,
             )
-        return token_rows_of(
-            rows,
+        return samples_of(
+            singly(rows) if settings.pairs == "apart" else rows,
             self._tokenizer,
             self.source,
             longest=window,
-            apart=settings.pairs == "apart",
             masked=settings.mask_share,
             most=self._most,
         )

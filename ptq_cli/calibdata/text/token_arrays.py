@@ -85,7 +85,7 @@ def require_tokens(samples: Iterable[TokenSample], rows: int | None, tokenizer: 
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayLayout:
-    """What arrays are made of samples.
+    """Names, types and shapes of the arrays of some samples.
 
     Attributes:
         cached: positions of a cache of fixed length.

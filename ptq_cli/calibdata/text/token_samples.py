@@ -100,27 +100,31 @@ def _require_room(count: int, source: str) -> None:
         )
 
 
-def rows_of(
+def singly(rows: Iterable[TextRow]) -> Iterator[TextRow]:
+    """Yield each text of a pair as a row of its own."""
+    for row in rows:
+        yield from (replace(row, texts=(text,)) for text in row.texts)
+
+
+def samples_of(
     rows: Iterable[TextRow],
     tokenizer: TextTokenizer,
     source: str,
     *,
     longest: int,
-    apart: bool,
     masked: float,
     most: int | None,
 ) -> list[TokenSample]:
-    """Return a sample for each text, or for each text of a pair if they are to be ``apart``.
+    """Return a sample for each text or pair; longer ones are cut.
 
-    The tokenizer's mask token replaces the share ``masked`` of the tokens; longer texts are cut.
+    The tokenizer's mask token replaces the share ``masked`` of the tokens.
     """
     found: list[TokenSample] = []
     count = 0
-    each = ((row, texts) for row in rows for texts in (zip(row.texts) if apart else (row.texts,)))
-    for row, texts in each:
+    for row in rows:
         if most is not None and len(found) >= most:
             break
-        encoded = tokenizer.encode(texts, longest)
+        encoded = tokenizer.encode(row.texts, longest)
         if encoded.special.all():
             raise EmptyDataError(f"the text of {row.name} is empty", hint="remove the row")
         sample = TokenSample(

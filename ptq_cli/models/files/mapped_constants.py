@@ -18,7 +18,7 @@ LAZY = (ir.ExternalTensor, ir.LazyTensor)
 
 
 class MovedTensor(ir.LazyTensor):
-    """What is made of a tensor on disk each time that it is asked for.
+    """A moved or cast tensor on disk, computed each time that it is asked for.
 
     Attributes:
         source: the tensor on disk.
@@ -41,14 +41,14 @@ class MovedTensor(ir.LazyTensor):
 
 
 def moved_tensor(tensor: ir.TensorProtocol, move: Move, name: str) -> ir.TensorProtocol:
-    """Return what ``move`` makes of a tensor; of one on disk nothing is read before it is asked for."""
+    """Return a moved tensor; one on disk is read when it is asked for."""
     if not isinstance(tensor, LAZY):
         return ir.tensor(np.asarray(move(tensor.numpy()), order="C"), name=name)
     return MovedTensor(tensor, move, name)
 
 
 def release_tensor(tensor: ir.TensorProtocol | None) -> None:
-    """Let go of the memory that a tensor was mapped into."""
+    """Release the memory that a tensor was mapped into."""
     tensor = tensor.source if isinstance(tensor, MovedTensor) else tensor
     if not isinstance(tensor, ir.ExternalTensor):
         return
@@ -77,7 +77,7 @@ WAITING_SUFFIX = ".waiting"  # of a file whose constants are merged into the gra
 
 
 class _Written(Protocol):
-    """What every tensor of onnx_ir can do beside what its protocol says."""
+    """A method of every tensor of onnx_ir that its protocol lacks."""
 
     def tofile(self, file: BinaryIO) -> None: ...
 

@@ -103,7 +103,7 @@ class StoredModel:
         return restore_turned(model)
 
     def files(self, target: Path) -> dict[Path, Content]:
-        """Return what is written where, for ``write_together``: what is not finished moves to its place."""
+        """Contents by file, for ``write_together``; unfinished files move to their place."""
         if self.data and not self.is_apart:
             return {target: self._merged(target)}
         places = {target.with_name(path.name): path for path in self.data}
@@ -153,7 +153,7 @@ def read_model(path: Path) -> StoredModel:
 
 
 def read_parsed(path: Path) -> tuple[StoredModel, onnx.ModelProto | None]:
-    """Return what ``read_model`` returns, and the message parsed for it; None where it is no ONNX."""
+    """Return the model of ``read_model`` and its parsed message; None where it is not ONNX."""
     content = path.read_bytes()
     try:
         message = onnx.load_model_from_string(content)

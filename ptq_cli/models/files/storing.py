@@ -1,4 +1,4 @@
-"""A model is written as its files will hold it, large constants outside the graph, and checked so."""
+"""Models as their files will hold them: constants outside the graph, shared or mapped, and checked."""
 
 import hashlib
 from collections.abc import Sequence
@@ -119,7 +119,7 @@ def constant_bytes(model: ir.Model) -> int:
 
 
 def release(model: ir.Model) -> None:
-    """Let go of the memory that constants were mapped into; they are mapped again when asked for."""
+    """Release the memory that constants were mapped into; they are mapped again when asked for."""
     for value in constants_of(model):
         release_tensor(value.const_value)
 
@@ -206,7 +206,7 @@ class _Pool:
         self.sizes: dict[bytes, int] = {}
 
     def add(self, value: ir.Value, reader: int, stream: BinaryIO) -> None:
-        """Let a value read its constant from the file, where it is written if it is large and not there."""
+        """Read a constant from the file, after writing it if it is large and not there."""
         tensor = value.const_value
         if tensor is None or tensor.nbytes < SMALLEST_SHARED or tensor.dtype == ir.DataType.STRING:
             return

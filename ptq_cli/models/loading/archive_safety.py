@@ -21,8 +21,8 @@ from ptq_cli.core.errors import ModelFormatError, PickleError
 
 IDENTIFIER = re.compile(r"^[A-Za-z]\w*$")
 LENGTH_LIMIT = 10_000
-ALLOWED_NODES = (ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant)
-ALLOWED_NODES += (ast.BinOp, ast.UnaryOp, ast.Compare, ast.operator, ast.unaryop, ast.cmpop)
+CALLS = (ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant)
+OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.operator, ast.unaryop, ast.cmpop)
 SYMPY = {"Abs", "Add", "And", "Eq", "Equality", "Float", "Ge", "GreaterThan", "Gt", "Integer", "Le"}
 SYMPY |= {"LessThan", "Lt", "Max", "Min", "Mod", "Mul", "Ne", "Not", "Or", "Pow", "Rational", "Symbol"}
 SYMPY |= {"StrictGreaterThan", "StrictLessThan", "Unequality", "ceiling", "floor", "sqrt"}
@@ -71,7 +71,7 @@ def _is_allowed(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         plain = isinstance(node.value, (bool, int, float))
         return plain or (isinstance(node.value, str) and bool(IDENTIFIER.match(node.value)))
-    return isinstance(node, ALLOWED_NODES)
+    return isinstance(node, CALLS + OPERATIONS)
 
 
 CONFIG_MEMBER = re.compile(r"^data/(weights|constants)/.*config\.json$")

@@ -157,7 +157,7 @@ def _without_wrappers(key: str) -> str:
 
 
 def _prefixes(found: Collection[str], wanted: Collection[str]) -> list[str]:
-    """Return what stands in front of at least half of the wanted keys, each time the same."""
+    """Prefixes that at least half of the wanted keys have."""
     votes: dict[str, int] = {}
     for key in found:
         starts = [0, *(match.end() for match in re.finditer(r"\.", key))]
@@ -206,7 +206,7 @@ def _differences(state: Tensors, wanted: Mapping[str, torch.Tensor]) -> list[str
 
 
 def _notes(taken: _Fit, others: list[_Fit], file_name: str) -> Iterator[str]:
-    """Yield what to say of a state dict that is not the whole file as it is."""
+    """Notes on a state dict that is not the whole file as it is."""
     rest = [way.named for way in others if way.place != taken.place or way.prefix != taken.prefix]
     if taken.place or rest:
         also = f", not {few(rest, SHOWN_KEYS)}, which fits too" if rest else ""

@@ -1,4 +1,4 @@
-"""What torch.export makes of a module as ONNX: its arguments, its names, and where it failed."""
+"""Exports of PyTorch as ONNX: arguments, names, and the layer at which one failed."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass

@@ -3,7 +3,9 @@
 import inspect
 import io
 import typing
-from collections.abc import Collection, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -34,13 +36,19 @@ from ptq_cli.models.loading.torch_export import (
 from ptq_cli.models.quiet_export import one_thread, quiet_exporter
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with quiet_exporter(), one_thread(), torch.no_grad():
+        yield
+
+
 @dataclass(frozen=True)
-class ModuleSource:
-    """A ``torch.nn.Module`` in evaluation mode."""
+class _CalledSource(ABC):
+    """A module that is called by the names of the parameters of its ``forward``."""
 
     file: SourceFile
-    module: torch.nn.Module
-    example_specs: tuple[TensorSpec, ...] = ()
+    module: Any
+    example_specs: tuple[TensorSpec, ...] = field(default=(), init=False)
     values: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)
     named: frozenset[str] = field(default=frozenset(), kw_only=True)
@@ -56,19 +64,50 @@ class ModuleSource:
 
         Where that is none: the first for a sole array of another name, or else all.
         """
-        parameters = self._parameters()
-        if not parameters:
-            raise ModelInputError(
-                f"forward of '{self.file.path.name}' names no inputs",
-                hint="give it named parameters, as in: def forward(self, x)",
-            )
-        require_parameters(self.values, list(parameters), self.file.path.name)
-        free = [item for name, item in parameters.items() if name not in self.values]
-        return chosen_inputs({item.name: item.default is item.empty for item in free}, self.named)
+        required = self._required()
+        require_parameters(self.values, list(required), self.file.path.name)
+        free = {name: item for name, item in required.items() if name not in self.values}
+        return chosen_inputs(free, self.named)
 
     def with_optional(self, named: Collection[str]) -> Self:
         """Return the source with those of its optional inputs that are named."""
         return replace(self, named=frozenset(named))
+
+    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
+        """Export with a dynamic batch axis, or with a fixed one where the model does not allow it."""
+        tensors = to_tensors(example)
+        try:
+            with _quiet():
+                return self._exported(tensors, batch_axes(tensors, axes))
+        except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
+            single = one_sample(tensors, axes)
+        try:
+            with _quiet():
+                return self._exported(single, None)
+        except Exception as error:
+            raise export_error(error, self._eager, self.file.path.name) from error
+
+    @property
+    def _eager(self) -> torch.nn.Module | None:
+        """The module whose layers a traceback shows."""
+        return None
+
+    @abstractmethod
+    def _required(self) -> dict[str, bool]:
+        """Return whether each parameter of ``forward`` has no default."""
+
+    @abstractmethod
+    def _exported(self, tensors: dict[str, torch.Tensor], axes: Axes | None) -> ir.Model:
+        """Export with dynamic axes of samples, or none."""
+
+
+class ModuleSource(_CalledSource):
+    """A ``torch.nn.Module`` in evaluation mode."""
+
+    @property
+    def _eager(self) -> torch.nn.Module | None:
+        found: torch.nn.Module = self.module
+        return found
 
     def _parameters(self) -> dict[str, inspect.Parameter]:
         return {
@@ -77,37 +116,21 @@ class ModuleSource:
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
         }
 
-    def _constants(self) -> dict[str, Any]:
+    def _required(self) -> dict[str, bool]:
         parameters = self._parameters()
-        return {
-            name: as_argument(
-                value, tensor=parameters[name].annotation in (torch.Tensor, "torch.Tensor", "Tensor")
+        if not parameters:
+            raise ModelInputError(
+                f"forward of '{self.file.path.name}' names no inputs",
+                hint="give it named parameters, as in: def forward(self, x)",
             )
+        return {name: item.default is item.empty for name, item in parameters.items()}
+
+    def _constants(self) -> dict[str, Any]:
+        parameters, kinds = self._parameters(), (torch.Tensor, "torch.Tensor", "Tensor")
+        return {
+            name: as_argument(value, tensor=parameters[name].annotation in kinds)
             for name, value in self.values.items()
         }
-
-    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
-        """Export with a dynamic batch axis, or with a fixed one where the model does not allow it."""
-        arguments = to_tensors(example)
-        # torch.export takes a size of 1 for a constant.
-        several = {
-            name: torch.cat([tensor, tensor], axis)
-            if axis is not None and tensor.shape[axis] == 1
-            else tensor
-            for (name, tensor), axis in zip(
-                arguments.items(), batch_axes(arguments, axes).values(), strict=True
-            )
-        }
-        try:
-            with quiet_exporter(), one_thread(), torch.no_grad():
-                return self._to_onnx(several, batch_axes(several, axes))
-        except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
-            single = one_sample(arguments, axes)
-        try:
-            with quiet_exporter(), one_thread(), torch.no_grad():
-                return self._to_onnx(single, None)
-        except Exception as error:
-            raise export_error(error, self.module, self.file.path.name) from error
 
     def run(self, example: Example) -> list[Array]:
         """Return the module's outputs, flattened in order."""
@@ -117,22 +140,87 @@ class ModuleSource:
         except Exception as error:
             raise refused_input(error, self.module, example, self.file.path.name) from error
 
-    def _to_onnx(self, arguments: dict[str, torch.Tensor], axes: Axes | None) -> ir.Model:
+    def _exported(self, tensors: dict[str, torch.Tensor], axes: Axes | None) -> ir.Model:
+        # torch.export takes a size of 1 for a constant.
+        dynamic = {name: axis for name, axis in (axes or {}).items() if axis is not None}
+        doubled = {
+            name: torch.cat([tensors[name]] * 2, axis)
+            for name, axis in dynamic.items()
+            if tensors[name].shape[axis] == 1
+        }
         batch = torch.export.Dim("batch")  # One object: every input has the same batch.
         constants = self._constants()
-        shapes: dict[str, Any] = {
-            name: {axis: batch} if axis is not None else {} for name, axis in (axes or {}).items()
-        }
-        shapes |= dict.fromkeys(constants)
+        shapes: dict[str, Any] = {name: {dynamic[name]: batch} if name in dynamic else {} for name in tensors}
         program = torch.export.export(
             self.module,
             (),
-            {**arguments, **constants},
-            dynamic_shapes=shapes if axes is not None else None,
+            {**tensors, **doubled, **constants},
+            dynamic_shapes={**shapes, **dict.fromkeys(constants)} if axes is not None else None,
             strict=False,
         )
-        tensors = [name for name, value in constants.items() if isinstance(value, torch.Tensor)]
-        model = program_to_onnx(program, [*arguments, *tensors])
+        fixed = [name for name, value in constants.items() if isinstance(value, torch.Tensor)]
+        return fix_exported(program_to_onnx(program, [*tensors, *fixed]), self.values, self.file.path.name)
+
+
+class TorchScriptSource(_CalledSource):
+    """A TorchScript module, which the TorchScript exporter alone reads."""
+
+    def _arguments(self) -> list[Any]:
+        return list(self.module.forward.schema.arguments[1:])
+
+    def _required(self) -> dict[str, bool]:
+        return {item.name: not item.has_default_value() for item in self._arguments()}
+
+    def _call_arguments(self, tensors: Mapping[str, torch.Tensor]) -> list[Any]:
+        return [
+            as_argument(self.values[item.name], tensor=str(item.type) == "Tensor")
+            if item.name in self.values
+            else tensors.get(item.name, item.default_value)
+            for item in self._arguments()
+        ]
+
+    def _without_optional(self, given: Mapping[str, Any]) -> tuple[torch.jit.ScriptModule, dict[str, Any]]:
+        """Module to export and its arguments, without None: few runtimes take ONNX's Optional."""
+        if not any(isinstance(item.type, torch.OptionalType) for item in self._arguments()):
+            return self.module, dict(given)
+        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
+        constants = {name: value for name, value in given.items() if name not in tensors}
+
+        class Called(torch.nn.Module):
+            def __init__(self, module: torch.jit.ScriptModule) -> None:
+                super().__init__()
+                self.module = module
+
+            def forward(self, *arguments: torch.Tensor) -> object:
+                return self.module(**dict(zip(tensors, arguments, strict=True)), **constants)
+
+        trace = typing.cast(Any, torch.jit.trace)
+        return trace(Called(self.module), tuple(tensors.values()), check_trace=False), tensors
+
+    def run(self, example: Example) -> list[Array]:
+        """Return the module's outputs, flattened in order."""
+        tensors = to_tensors(example)
+        try:
+            with one_thread(), torch.no_grad():
+                return to_arrays(self.module(*self._call_arguments(tensors)))
+        except RuntimeError as error:
+            raise refused_input(error, None, example, self.file.path.name) from error
+
+    def _exported(self, tensors: dict[str, torch.Tensor], axes: Axes | None) -> ir.Model:
+        arguments = zip(self._arguments(), self._call_arguments(tensors), strict=True)
+        given = {item.name: value for item, value in arguments if value is not None}
+        buffer = io.BytesIO()
+        module, given = self._without_optional(given)
+        torch.onnx.export(
+            module,
+            tuple(given.values()),
+            typing.cast(Any, buffer),  # a stream is right for dynamo=False; the stub says a path
+            dynamo=False,
+            opset_version=EXPORT_OPSET,
+            input_names=list(given),
+            dynamic_axes={name: {axis: "batch"} for name, axis in (axes or {}).items() if axis is not None},
+        )
+        model = ir.from_proto(onnx.load_from_string(buffer.getvalue()))
         return fix_exported(model, self.values, self.file.path.name)
 
 
@@ -171,7 +259,7 @@ class ProgramSource:
         return tuple(_placeholder_spec(item.name, nodes[item.name]) for item in given)
 
     def _arguments(self) -> list[Any]:
-        """Return what the program was exported with: tensors by name, and constants such as None."""
+        """Arguments of the export: tensors by name, and constants such as None."""
         specs = self.program.graph_signature.input_specs
         return [spec.arg for spec in specs if spec.kind == InputKind.USER_INPUT]
 
@@ -179,14 +267,10 @@ class ProgramSource:
         """Return the source itself."""
         return self
 
-    def to_onnx(
-        self,
-        example: Example,  # noqa: ARG002 - the archive knows its own shapes
-        axes: Axes = NO_AXES,  # noqa: ARG002
-    ) -> ir.Model:
+    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:  # noqa: ARG002 - it knows its shapes
         """Export; the archive says itself which axes are dynamic."""
         try:
-            with quiet_exporter(), one_thread(), torch.no_grad():
+            with _quiet():
                 model = program_to_onnx(self.program, [spec.name for spec in self._specs()])
                 return fix_exported(model, self.values, self.file.path.name)
         except Exception as error:
@@ -213,103 +297,3 @@ def _placeholder_spec(name: str, node: torch.fx.Node) -> TensorSpec:
     shape = tuple(size if isinstance(size, int) else None for size in tensor.shape)
     dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
     return TensorSpec(name, dtype, shape)
-
-
-@dataclass(frozen=True)
-class TorchScriptSource:
-    """A TorchScript module."""
-
-    file: SourceFile
-    module: torch.jit.ScriptModule
-    example_specs: tuple[TensorSpec, ...] = ()
-    values: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
-    notes: tuple[str, ...] = field(default=(), kw_only=True)
-    named: frozenset[str] = field(default=frozenset(), kw_only=True)
-
-    @property
-    def fixed(self) -> dict[str, Array]:
-        """Arrays of the arguments that are fixed."""
-        return {name: np.asarray(value) for name, value in self.values.items()}
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the arguments of ``forward`` that are not fixed, and have no default or are named."""
-        required = {item.name: not item.has_default_value() for item in self._arguments()}
-        require_parameters(self.values, list(required), self.file.path.name)
-        free = {name: item for name, item in required.items() if name not in self.values}
-        return chosen_inputs(free, self.named)
-
-    def with_optional(self, named: Collection[str]) -> Self:
-        """Return the source with those of its optional inputs that are named."""
-        return replace(self, named=frozenset(named))
-
-    def _arguments(self) -> list[Any]:
-        return list(typing.cast(Any, self.module.forward).schema.arguments[1:])
-
-    def _call_arguments(self, tensors: Mapping[str, torch.Tensor]) -> list[Any]:
-        return [
-            as_argument(self.values[item.name], tensor=str(item.type) == "Tensor")
-            if item.name in self.values
-            else tensors.get(item.name, item.default_value)
-            for item in self._arguments()
-        ]
-
-    def _without_optional(self, given: Mapping[str, Any]) -> tuple[torch.jit.ScriptModule, dict[str, Any]]:
-        """Return what to export, and its arguments: ONNX has no None, and few runtimes take its Optional."""
-        if not any(isinstance(item.type, torch.OptionalType) for item in self._arguments()):
-            return self.module, dict(given)
-        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
-        constants = {name: value for name, value in given.items() if name not in tensors}
-
-        class Called(torch.nn.Module):
-            def __init__(self, module: torch.jit.ScriptModule) -> None:
-                super().__init__()
-                self.module = module
-
-            def forward(self, *arguments: torch.Tensor) -> object:
-                return self.module(**dict(zip(tensors, arguments, strict=True)), **constants)
-
-        trace = typing.cast(Any, torch.jit.trace)
-        return trace(Called(self.module), tuple(tensors.values()), check_trace=False), tensors
-
-    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
-        """Export with the TorchScript exporter, which alone reads TorchScript."""
-        tensors = to_tensors(example)
-        try:
-            found = batch_axes(tensors, axes)
-            return self._export(
-                tensors, {name: {axis: "batch"} for name, axis in found.items() if axis is not None}
-            )
-        except Exception:  # noqa: BLE001 - the second attempt reports what is wrong with the model itself
-            single = one_sample(tensors, axes)
-        try:
-            return self._export(single, {})
-        except Exception as error:
-            raise export_error(error, None, self.file.path.name) from error
-
-    def run(self, example: Example) -> list[Array]:
-        """Return the module's outputs, flattened in order."""
-        tensors = to_tensors(example)
-        try:
-            with one_thread(), torch.no_grad():
-                return to_arrays(self.module(*self._call_arguments(tensors)))
-        except RuntimeError as error:
-            raise refused_input(error, None, example, self.file.path.name) from error
-
-    def _export(self, tensors: Mapping[str, torch.Tensor], dynamic: dict[str, dict[int, str]]) -> ir.Model:
-        arguments = zip(self._arguments(), self._call_arguments(tensors), strict=True)
-        given = {item.name: value for item, value in arguments if value is not None}
-        buffer = io.BytesIO()
-        with quiet_exporter(), one_thread(), torch.no_grad():
-            module, given = self._without_optional(given)
-            torch.onnx.export(
-                module,
-                tuple(given.values()),
-                typing.cast(Any, buffer),  # a stream is right for dynamo=False; the stub says a path
-                dynamo=False,
-                opset_version=EXPORT_OPSET,
-                input_names=list(given),
-                dynamic_axes=dynamic,
-            )
-        model = ir.from_proto(onnx.load_from_string(buffer.getvalue()))
-        return fix_exported(model, self.values, self.file.path.name)

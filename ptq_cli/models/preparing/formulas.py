@@ -122,7 +122,7 @@ _COMBINE: Mapping[str, Callable[..., Terms | None]] = {
 
 
 def fuse_activation(matches: Callable[[ir.Node, ir.Value], Terms | None], operator: str, term: str) -> Apply:
-    """Return what replaces each written-out form of an activation by its operator.
+    """Return a pass that replaces each written-out form of an activation by its operator.
 
     Requires: nothing outside the form reads its nonlinear term. Ensures: one operator that reads x; what else
     reads a part of the form still has it.

@@ -63,7 +63,7 @@ class Prepared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of it, a sentence each."""
+        """Notes for the user, a sentence each."""
         notes = []
         if self.opset != self.opset_before:
             notes.append(f"converted from opset {self.opset_before} to {self.opset}")

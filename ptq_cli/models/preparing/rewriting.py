@@ -79,7 +79,7 @@ def add_constant(
 
 
 def take_place(value: ir.Value, old: ir.Value, names: FreshNames) -> None:
-    """Let ``value`` be read wherever ``old`` was, as an output of the graph under its name too."""
+    """Replace ``old`` by ``value`` for all readers, as an output of the graph under its name too."""
     is_output = old.is_graph_output()
     ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
     if is_output:
@@ -97,7 +97,7 @@ def drop(node: ir.Node) -> None:
 
 
 def put_instead(node: ir.Node, root: ir.Node, names: FreshNames) -> None:
-    """Let a new node stand for what ``root`` computes; what only ``root`` needed is removed later.
+    """Replace ``root`` by a new node; what only ``root`` needed is removed later.
 
     It has the name of ``root`` and its metadata, which tell the layer.
     """
@@ -150,7 +150,7 @@ class RewritePass:
 
 
 def each_node(rewrite: Callable[[ir.Node, FreshNames], bool], *op_types: str) -> Apply:
-    """Return what rewrites the nodes of these types in a graph, and counts those of which it tells so."""
+    """Return a pass over the nodes of these types, which counts those that were rewritten."""
 
     def apply(graph: ir.Graph, names: FreshNames) -> int:
         nodes = [node for node in graph if node.op_type in op_types and node.domain == ""]

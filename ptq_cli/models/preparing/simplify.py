@@ -1,4 +1,4 @@
-"""What onnxscript does well: constant folding, and its rules for what computes nothing.
+"""Constant folding by onnxscript, and its rules that drop operators without effect.
 
 Its default rules, but for some. BatchNormalization is folded by our own pass (``batch_norm`` says why), and
 what adds 0 or multiplies by 1 goes by our own rules. The rule that makes a Split of two Slices writes an
@@ -142,7 +142,7 @@ def _keep_displaced_constants(model: ir.Model) -> None:
 
 
 def _merge_large_constants(model: ir.Model) -> None:
-    """Let all readers of equal constants read one of them, of sizes that onnx_ir's pass leaves out."""
+    """Merge equal constants, of sizes that onnx_ir's pass leaves out, into one."""
     found: dict[tuple[object, ...], list[tuple[ir.Value, ir.TensorProtocol]]] = {}
     for value in list(model.graph.initializers.values()):
         tensor = value.const_value
@@ -185,7 +185,7 @@ class _ByOperator:
         self.remove_nodes = False  # Of the rule that was applied last, as RewriteRuleSet asks.
 
     def try_rewrite(self, model: ir.Model, graph: ir.Graph | ir.Function, node: ir.Node, **how: Any) -> Any:
-        """Return what the first rule that matches puts in the place of a node, or None."""
+        """Return the replacement by the first rule that matches, or None."""
         for rule in self._rules.get(node.op_type, ()):
             found = rule.try_rewrite(model, graph, node, **how)
             if found is not None:
@@ -194,12 +194,12 @@ class _ByOperator:
         return None
 
     def graph_pre_visitor(self) -> None:
-        """Let each rule prepare for a graph."""
+        """Prepare each rule for a graph."""
         for visit in self._visitors("graph_pre_visitor"):
             visit()
 
     def graph_post_visitor(self) -> None:
-        """Let each rule forget a graph."""
+        """End each rule's work on a graph."""
         for visit in self._visitors("graph_post_visitor"):
             visit()
 

@@ -39,14 +39,14 @@ class ChannelIds:
         return np.arange(first, first + count)
 
     def join(self, one: Ids, other: Ids) -> None:
-        """Let channels share a factor; the two arrays broadcast."""
+        """Join channels, which then share a factor; the two arrays broadcast."""
         pairs = np.stack([array.reshape(-1) for array in np.broadcast_arrays(one, other)])
         for left, right in np.unique(pairs, axis=1).T.tolist():
             low, high = sorted((self._top(left), self._top(right)))
             self._parents[high] = low
 
     def fix(self, ids: Ids) -> None:
-        """Let channels stay as they are."""
+        """Fix channels, which then stay as they are."""
         self.join(ids, np.full(1, FIXED))
 
     def roots(self, ids: Ids) -> Ids:

@@ -266,7 +266,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def trace_scales(graph: ir.Graph) -> ScaleTrace:
-    """Return what takes the factors of the channels of a graph, and which of them must share one.
+    """Return the constants that take factors of channels, and the channels that must share one.
 
     Requires: a prepared graph, whose constants are initializers, with the shapes that could be inferred.
     Ensures: whatever positive factors the channels get, those that are joined the same and those that are

@@ -51,8 +51,7 @@ from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.text.markdown import report_to_junit
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, left_out_warnings, result_warnings
-from ptq_cli.runtime.engine_registry import measuring_engine
-from ptq_cli.runtime.onnxruntime_engine import at_level
+from ptq_cli.runtime.engine_registry import at_level, measuring_engine
 from ptq_cli.setup.output_checks import plugin_versions
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory

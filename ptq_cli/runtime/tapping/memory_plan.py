@@ -20,7 +20,7 @@ SPARE = 1.1  # factor of the estimates: allocators round up
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What one sample and one session take, in bytes.
+    """Memory of one sample and one session, in bytes.
 
     Attributes:
         reached: the most that the process took so far: reading and turning a model may take more than running

@@ -76,19 +76,31 @@ ENOUGH_SAMPLES = 16  # at which a run's fixed cost hardly shows: ``benchmarks.pi
 
 
 def signature(inputs: Mapping[str, Array]) -> Signature:
-    """Return what the sizes of a run's tensors follow from."""
+    """Names and shapes of inputs, which the sizes of a run's tensors follow from."""
     return tuple((name, array.shape) for name, array in inputs.items())
 
 
-class Cutter:
-    """Cuts batches into pieces.
+@dataclass(frozen=True)
+class PieceSize:
+    """How much the tapped tensors of a piece may take, if that is at least one sample.
 
-    ``samples`` of a piece are given where they are planned already.
+    Attributes:
+        most_bytes: of tapped tensors.
+        enough_bytes: of a piece that has few samples.
+        whole: batches are run as they are: the model fixes their size, or a branch or loop may look at all
+            samples.
     """
 
-    def __init__(self, piece_bytes: int, samples: int | None = None, *, enough_bytes: int = 0) -> None:
-        self._piece_bytes, self._enough_bytes = piece_bytes, enough_bytes
-        self._samples = samples
+    most_bytes: int
+    enough_bytes: int = 0
+    whole: bool = False
+
+
+class Cutter:
+    """Cuts batches into pieces, of so many ``samples`` where these are planned already."""
+
+    def __init__(self, size: PieceSize, samples: int | None = None) -> None:
+        self._size, self._samples = size, samples
         self._sizes: dict[Signature, int] = {}
 
     def cut(self, batch: Batch, sample_bytes: Callable[[Mapping[str, Array]], int]) -> Sequence[Batch]:
@@ -102,33 +114,32 @@ class Cutter:
         key = signature(batch.inputs)
         if key not in self._sizes:
             self._sizes[key] = self._samples or samples_of_piece(
-                sample_bytes(cut(batch, 0, 1).inputs), self._piece_bytes, self._enough_bytes
+                sample_bytes(cut(batch, 0, 1).inputs), self._size
             )
         number = -(-batch.size // self._sizes[key])
         bounds = [batch.size * part // number for part in range(number + 1)]
         return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
 
 
-def samples_of_piece(sample_bytes: int, piece_bytes: int, enough_bytes: int = 0) -> int:
+def samples_of_piece(sample_bytes: int, size: PieceSize) -> int:
     """Return how many samples a piece has, at least one.
 
     Two samples may take more than a piece should: a layer reads its weights once for both. That is worth a
-    larger piece, but not any. ``enough_bytes`` is what a piece may take to have more samples, but no more
-    than 16.
+    larger piece, but not any. With ``enough_bytes`` a piece has no more than 16 samples.
 
     Example:
-        >>> samples_of_piece(3, 8), samples_of_piece(13, 8), samples_of_piece(66, 8)
-        (2, 2, 1)
-        >>> samples_of_piece(3, 8, 64), samples_of_piece(13, 8, 64), samples_of_piece(66, 8, 64)
-        (16, 4, 1)
+        >>> [samples_of_piece(size, PieceSize(8)) for size in (3, 13, 66)]
+        [2, 2, 1]
+        >>> [samples_of_piece(size, PieceSize(8, 64)) for size in (3, 13, 66)]
+        [16, 4, 1]
     """
     one = max(1, sample_bytes)
-    pair = 2 if 2 * one <= PAIR_FACTOR * piece_bytes else 1
-    return max(piece_bytes // one, min(ENOUGH_SAMPLES, enough_bytes // one)) or pair
+    pair = 2 if 2 * one <= PAIR_FACTOR * size.most_bytes else 1
+    return max(size.most_bytes // one, min(ENOUGH_SAMPLES, size.enough_bytes // one)) or pair
 
 
 def begins_with(both: Array, first: Array, times: int) -> bool:
-    """Tell whether a tensor of some samples holds first what it is for the first one alone.
+    """Tell whether a tensor of some samples begins with that of the first one alone.
 
     The samples in ``both`` are so many ``times`` those in ``first``.
 

@@ -10,9 +10,18 @@ from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.runtime.session import OutputBinding, Session
+from ptq_cli.runtime.session import NO_ARENA, OutputBinding, Session
 from ptq_cli.runtime.tapping.channel_blocks import BlockedTaps, block_of, channel_view, open_tapped, unblock
-from ptq_cli.runtime.tapping.pieces import Cutter, Forward, ForwardPass, Signature, begins_with, signature
+from ptq_cli.runtime.tapping.memory_plan import MemoryPlan
+from ptq_cli.runtime.tapping.pieces import (
+    Cutter,
+    Forward,
+    ForwardPass,
+    PieceSize,
+    Signature,
+    begins_with,
+    signature,
+)
 
 ALIGNMENT = 64  # bytes of a cache line
 Kind = tuple[np.dtype[np.generic], tuple[int, ...]]  # dtype and shape of an array
@@ -68,8 +77,8 @@ class Buffers:
             self._free.append(arrays)
 
 
-PIECE_BYTES = 8 << 20  # of tapped tensors a run, which the caches hold until counted
-ENOUGH_BYTES = 64 << 20  # the same where fewer samples would not pay for a run's fixed cost
+FAST = PieceSize(8 << 20)  # bytes that the caches hold until they are counted
+ENOUGH_BYTES = 64 << 20  # where fewer samples would not pay for a run's fixed cost
 MOST_AT_ONCE = 8
 MOST_WHOLE_AT_ONCE = 2  # whole batches take far more memory
 
@@ -88,12 +97,9 @@ class TappedModel:
         taps: Sequence[str],
         *,
         threads: int,
-        whole_batches: bool = False,
+        size: PieceSize = FAST,
         sizes_vary: bool = False,
-        piece_bytes: int = PIECE_BYTES,
-        enough_bytes: int = 0,
-        samples: int | None = None,
-        at_once: int | None = None,
+        plan: MemoryPlan | None = None,
     ) -> None:
         """Open the model.
 
@@ -101,26 +107,21 @@ class TappedModel:
             model: the tapped model, serialized.
             taps: names of its outputs.
             threads: that compute.
-            whole_batches: batches are run as they are: the model fixes their size, or a branch or loop may
-                look at all samples.
+            size: of the pieces that a batch is cut into.
             sizes_vary: a tensor's size does not follow from those of the inputs, as of a branch.
-            piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
-            enough_bytes: how much they may take to have enough samples.
-            samples: of a piece, where that is planned already; then as little memory is taken as can be.
-            at_once: runs that are under way at once, where that is planned.
+            plan: samples of a piece and runs under way at once; then as little memory is taken as can be.
         """
         self._taps = tuple(taps)
-        self._at_once = at_once or most_at_once(threads, whole_batches=whole_batches)
+        self._at_once = plan.at_once if plan else most_at_once(threads, whole_batches=size.whole)
         # Each of the runs that are under way at once brings a thread of its own.
         workers = threads - self._at_once + 1
         self._blocked: BlockedTaps | None = None
-        if samples is None:
+        if plan is None:
             self._session, self._blocked = open_tapped(model, workers)
         else:
-            self._session = Session(model, threads=workers, arena=False)
-        self._unseen = samples is None
-        self._whole = whole_batches
-        self._cutter = Cutter(piece_bytes, samples, enough_bytes=enough_bytes)
+            self._session = Session(model, threads=workers, place=NO_ARENA)
+        self._unseen, self._whole = plan is None, size.whole
+        self._cutter = Cutter(size, plan.samples if plan else None)
         self._blocks: dict[str, int] = {}
         self._buffers = Buffers()
         self._kinds: dict[Signature, list[Kind]] = {}

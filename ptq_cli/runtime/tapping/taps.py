@@ -55,7 +55,7 @@ def write_as_loop(graph: ir.Graph, scan: ir.Node, names: FreshNames) -> ir.Node:
 
 
 def take_over(old: list[ir.Value], new: list[ir.Value]) -> None:
-    """Let values be read instead of others, under their names."""
+    """Replace values by others, which take their names."""
     for before, value in zip(old, new, strict=True):
         name, value.type, value.shape = before.name, before.type, before.shape
         before.replace_all_uses_with(value, replace_graph_outputs=True)
@@ -130,7 +130,7 @@ class _Rewrite:
             self._body.insert_before(first, nodes)
 
     def _turn_round(self, loop: ir.Node, value: ir.Value) -> None:
-        """Let a stacked output begin with the last step."""
+        """Reverse a stacked output."""
         bounds = [np.array([number], np.int64) for number in (-1, TO_THE_FIRST, 0, -1)]
         constants = [ir.node("Constant", [], {"value": ir.tensor(bound)}) for bound in bounds]
         for node in constants:

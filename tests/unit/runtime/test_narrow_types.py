@@ -18,7 +18,13 @@ from ptq_cli.qdq.write.block_weights import dynamic_pair
 from ptq_cli.qdq.write.pair_nodes import add_initializer
 from ptq_cli.runtime import products as byte_sums
 from ptq_cli.runtime.known_operators import know_foreign_types
-from ptq_cli.runtime.narrow_types import BIAS_QUANTIZATION, LeftOut, decoded, has_four_bits, left_out
+from ptq_cli.runtime.narrow_types import (
+    BIAS_QUANTIZATION,
+    DisabledOptimizers,
+    disabled_optimizers,
+    has_four_bits,
+    without_four_bits,
+)
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build
 
@@ -47,14 +53,14 @@ def model(dtype: int, scale_dtype: type, weight_dtype: int | None = None) -> byt
 @pytest.mark.parametrize(
     ("dtype", "scale", "wanted"),
     [
-        (TensorProto.INT8, np.float32, LeftOut()),
-        (TensorProto.INT8, np.float16, LeftOut((BIAS_QUANTIZATION,))),
-        (TensorProto.FLOAT8E4M3FN, np.float32, LeftOut((BIAS_QUANTIZATION,), everything=True)),
+        (TensorProto.INT8, np.float32, DisabledOptimizers()),
+        (TensorProto.INT8, np.float16, DisabledOptimizers((BIAS_QUANTIZATION,))),
+        (TensorProto.FLOAT8E4M3FN, np.float32, DisabledOptimizers((BIAS_QUANTIZATION,), everything=True)),
     ],
 )
-def test_it_computes_what_the_file_says(dtype: int, scale: type, wanted: LeftOut) -> None:
+def test_it_computes_what_the_file_says(dtype: int, scale: type, wanted: DisabledOptimizers) -> None:
     content = model(dtype, scale)
-    assert left_out(content) == wanted
+    assert disabled_optimizers(content) == wanted
     x = np.random.default_rng(1).standard_normal((1, 3, 2, 2)).astype(scale)
     found, written = (
         Session(content, threads=1, optimize=optimize).run({"x": x})[0] for optimize in (True, False)
@@ -108,7 +114,7 @@ def dynamic_model(dtype: ir.DataType) -> ir.Model:
 @pytest.mark.parametrize("dtype", [ir.DataType.FLOAT, ir.DataType.FLOAT16], ids=lambda item: item.name)
 def test_activations_are_rounded_as_by_our_own_arithmetic(dtype: ir.DataType) -> None:
     content = serialize(dynamic_model(dtype)).content
-    assert has_four_bits(content) and not has_four_bits(decoded(content))
+    assert has_four_bits(content) and not has_four_bits(without_four_bits(content))
     x = np.random.default_rng(0).standard_normal((3, 5, 48)).astype(dtype.numpy())
     x[0, 0, :16], x[0, 0, 16] = 0.0, 100.0  # A block of zeros, and a value beyond the range.
     found, shape, blocks = Session(content, threads=1).run({"x": x})

@@ -26,7 +26,7 @@ BRANCHES = ("else_branch", "then_branch")  # indexed by the condition
 
 @dataclass(frozen=True)
 class Body:
-    """What was in a branch."""
+    """The content of a branch."""
 
     nodes: list[ir.Node]
     outputs: list[ir.Value]
@@ -75,7 +75,7 @@ def _emptied(node: ir.Node) -> Body:
 
 
 def _forget(graph: ir.Graph) -> None:
-    """Let a graph that goes read nothing, so that nobody counts it among the readers of a value."""
+    """Cut a graph that goes off from what it reads, so that it is no reader any more."""
     for node in graph:
         for index in range(len(node.inputs)):
             node.replace_input_with(index, None)
@@ -100,7 +100,7 @@ def _with_nested(nodes: Iterable[ir.Node]) -> list[ir.Node]:
 
 
 def _values(nodes: list[ir.Node]) -> list[ir.Value]:
-    """Return what nodes compute, and what the graphs nested in them compute, take and hold."""
+    """Values of nodes and of the graphs nested in them."""
     found = _with_nested(nodes)
     graphs = [graph for node in found for graph in nested_graphs(node)]
     held = [value for graph in graphs for value in (*graph.inputs, *graph.initializers.values())]

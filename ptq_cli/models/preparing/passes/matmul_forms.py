@@ -22,7 +22,7 @@ from ptq_cli.models.preparing.rewriting import (
 
 @dataclass(frozen=True, kw_only=True)
 class _Product:
-    """What is multiplied: the labels of ``first`` and ``second`` are of these four groups.
+    """The operands of an Einsum; labels of ``first`` and ``second`` are of four groups.
 
     Attributes:
         first, second: the operands; a constant one is the second.

@@ -28,7 +28,7 @@ from ptq_cli.models.preparing.rewriting import (
 
 @dataclass(frozen=True, kw_only=True)
 class _Form:
-    """What a form computes: ``root`` is its last node, ``x`` what is normalized over its last ``sizes``."""
+    """A written-out normalization: ``root`` is its last node, ``x`` is normalized over its last ``sizes``."""
 
     root: ir.Node
     x: ir.Value
