@@ -1,4 +1,3 @@
-import io
 import zipfile
 
 import numpy as np
@@ -7,14 +6,9 @@ import pytest
 from ptq_cli.calibdata.array_files import NpzDataset
 from ptq_cli.calibdata.dataset.selection import Selection, Shard
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, LabelError
+from tests.unit.calibdata.conftest import npy
 
 BOTH = pytest.mark.parametrize("compressed", [False, True], ids=["stored", "compressed"])
-
-
-def npy_bytes(array):
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 @BOTH
@@ -88,19 +82,19 @@ def test_other_members_are_refused(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_two_members_of_one_name(tmp_path):
-    members = [("x.npy", npy_bytes(np.zeros((1, 1))))] * 2
+    members = [("x.npy", npy(np.zeros((1, 1))))] * 2
     with pytest.raises(DataFormatError, match="has two arrays named 'x'"):
         NpzDataset(archive_of(tmp_path / "a.npz", members))
 
 
 def test_compression_without_a_bound_is_refused(tmp_path):
-    source = archive_of(tmp_path / "a.npz", [("x.npy", npy_bytes(np.zeros((9, 9))))], zipfile.ZIP_BZIP2)
+    source = archive_of(tmp_path / "a.npz", [("x.npy", npy(np.zeros((9, 9))))], zipfile.ZIP_BZIP2)
     with pytest.raises(DataFormatError, match="compressed by zip method 12, expected stored or deflate"):
         NpzDataset(source)
 
 
 def test_member_shorter_than_its_shape(tmp_path):
-    content = npy_bytes(np.zeros((9, 9)))
+    content = npy(np.zeros((9, 9)))
     with pytest.raises(DataFormatError, match=r"array 'x' of .* is truncated: found 768 bytes"):
         NpzDataset(archive_of(tmp_path / "a.npz", [("x.npy", content[:-8])]))
 

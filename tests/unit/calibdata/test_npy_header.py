@@ -8,7 +8,7 @@ from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset, read_rows
 from ptq_cli.calibdata.npy_header import MAX_HEADER_BYTES, ArrayHeader, read_header, require_size
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, InputFileError
 from tests.each_case import each_case
-from tests.unit.calibdata.conftest import peak_of_iterating
+from tests.unit.calibdata.conftest import npy, peak_of_iterating
 
 
 @pytest.fixture
@@ -51,9 +51,7 @@ def test_file_that_vanished(path):
 
 
 def stream_of(array):
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return io.BytesIO(stream.getvalue())
+    return io.BytesIO(npy(array))
 
 
 def stream_with(text, version=(1, 0)):
@@ -137,7 +135,7 @@ def test_size_must_be_what_the_header_says(size, kind):
         require_size(ArrayHeader(np.dtype("float32"), (5, 3), bytes(40)), size, "it")
 
 
-@pytest.mark.parametrize("kind", ["npy", "stored", "compressed"])
+@pytest.mark.parametrize("kind", ["npy", "stored", pytest.param("compressed", marks=pytest.mark.nightly)])
 def test_peak_memory_does_not_grow_with_the_samples(tmp_path, rng, kind):
     # 6 KB a sample: the whole of the larger set is 31 MB, a batch 0.2 MB.
     values = rng.integers(0, 255, size=(5000, 1536), dtype=np.uint8).astype(np.float32)

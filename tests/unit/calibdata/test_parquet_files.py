@@ -127,18 +127,24 @@ def test_which_column_is_not_guessed(save_parquet):
         bind_inputs(dataset, [IMAGE])
 
 
-def test_columns_that_are_no_input_are_not_read(save_parquet, monkeypatch):
-    dataset = open_parquet(save_parquet({"x": FLOATS[:, 0, 0], "y": FLOATS[:, 0, 1], "label": [1] * 7}))
+@pytest.fixture
+def groups_read(monkeypatch):
+    """The row groups and the columns that are read, in their order."""
     read = []
     read_group = parquet_files.read_group
 
     def noting(part, group, columns, batch_size):
-        read.append([column.read for column in columns])
+        read.append((group, [column.read for column in columns]))
         return read_group(part, group, columns, batch_size)
 
-    monkeypatch.setattr("ptq_cli.calibdata.parquet_files.read_group", noting)
+    monkeypatch.setattr(parquet_files, "read_group", noting)
+    return read
+
+
+def test_columns_that_are_no_input_are_not_read(save_parquet, groups_read):
+    dataset = open_parquet(save_parquet({"x": FLOATS[:, 0, 0], "y": FLOATS[:, 0, 1], "label": [1] * 7}))
     list(bind_inputs(dataset, [TensorSpec("x", np.dtype("float32"), (None,))]).batches(9))
-    assert read == [["x", "label"]] * 3
+    assert groups_read == [(group, ["x", "label"]) for group in range(3)]
 
 
 def test_parts_are_read_in_the_order_of_their_names(save_parquet, tmp_path):
@@ -162,19 +168,11 @@ def test_an_empty_part_is_passed_over(save_parquet, tmp_path):
     assert batch.inputs["x"].tolist() == [1, 2]
 
 
-def test_row_groups_that_are_not_selected_are_not_read(save_parquet, monkeypatch):
+def test_row_groups_that_are_not_selected_are_not_read(save_parquet, groups_read):
     dataset = open_parquet(save_parquet({"x": np.arange(40)}, rows=5))
-    read = []
-    read_group = parquet_files.read_group
-
-    def noting(part, group, columns, batch_size):
-        read.append(group)
-        return read_group(part, group, columns, batch_size)
-
-    monkeypatch.setattr("ptq_cli.calibdata.parquet_files.read_group", noting)
     found = [batch.inputs["x"].tolist() for batch in dataset.batches(4, Selection(Shard(1, 3), done=1))]
     assert found == [[12, 13, 14, 15], [24, 25, 26, 27], [36, 37, 38, 39]]
-    assert read == [2, 3, 4, 5, 7]
+    assert [group for group, _ in groups_read] == [2, 3, 4, 5, 7]
 
 
 def test_lists_of_any_length_one_by_one(save_parquet):

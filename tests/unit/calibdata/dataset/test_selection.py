@@ -98,13 +98,16 @@ SOURCES = [
 ]
 
 
-def every_source(tmp_path: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def every_source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the same samples in each of the forms."""
+    folder = tmp_path_factory.mktemp("sources")
     rng = np.random.default_rng(3)
     arrays = {"a": rng.normal(size=(23, 2)).astype(np.float32), "label": np.arange(23)}
-    np.savez(tmp_path / "stored.npz", **arrays)
-    np.savez_compressed(tmp_path / "packed.npz", **arrays)
-    np.save(tmp_path / "x.npy", arrays["a"])
-    (tmp_path / "data.py").write_text(
+    np.savez(folder / "stored.npz", **arrays)
+    np.savez_compressed(folder / "packed.npz", **arrays)
+    np.save(folder / "x.npy", arrays["a"])
+    (folder / "data.py").write_text(
         "import numpy as np\n"
         "def batches():\n"
         "    buffer = np.zeros((5, 1))\n"
@@ -115,24 +118,24 @@ def every_source(tmp_path: Path) -> list[str]:
     samples = [
         (f"{row}.{name}.npy", npy(values[row])) for row in range(23) for name, values in arrays.items()
     ]
-    (tmp_path / "x.tar").write_bytes(tar_bytes(samples))
-    (tmp_path / "t-0.tar").write_bytes(tar_bytes(samples[:14]))
-    (tmp_path / "t-1.tar").write_bytes(tar_bytes(samples[14:], "w:gz"))
+    (folder / "x.tar").write_bytes(tar_bytes(samples))
+    (folder / "t-0.tar").write_bytes(tar_bytes(samples[:14]))
+    (folder / "t-1.tar").write_bytes(tar_bytes(samples[14:], "w:gz"))
     table = pa.table({"a": arrays["a"].tolist(), "label": arrays["label"]})
-    pq.write_table(table, tmp_path / "x.parquet", row_group_size=5)
-    pq.write_table(table[:8], tmp_path / "p-0.parquet", row_group_size=5)
-    pq.write_table(table[8:], tmp_path / "p-1.parquet")
-    (tmp_path / "story.txt").write_text(" ".join(WORDS * 5))
-    save_tokenizers(tmp_path)
-    return [str(tmp_path / name) for name in SOURCES]
+    pq.write_table(table, folder / "x.parquet", row_group_size=5)
+    pq.write_table(table[:8], folder / "p-0.parquet", row_group_size=5)
+    pq.write_table(table[8:], folder / "p-1.parquet")
+    (folder / "story.txt").write_text(" ".join(WORDS * 5))
+    save_tokenizers(folder)
+    return folder
 
 
-@each_case("source", range(len(SOURCES)), ids=SOURCES)
+@each_case("source", SOURCES)
 @each_case("batch_size", [1, 3, 4, 50])
 @each_case("selection", SELECTIONS, ids=IDS)
-def test_the_batches_of_a_selection_are_those_of_the_whole(tmp_path, source, batch_size, selection):
-    text = TextSettings(tokenizer=str(tmp_path / "words.json"), window=3)
-    dataset = open_dataset(every_source(tmp_path)[source], ImageSettings(), text, samples=21)
+def test_the_batches_of_a_selection_are_those_of_the_whole(every_source, source, batch_size, selection):
+    text = TextSettings(tokenizer=str(every_source / "words.json"), window=3)
+    dataset = open_dataset(str(every_source / source), ImageSettings(), text, samples=21)
     whole = as_lists(dataset.batches(batch_size))
     assert as_lists(dataset.batches(batch_size, EVERY_BATCH)) == whole
     wanted = [batch for number, batch in enumerate(whole) if number in selection]

@@ -266,7 +266,9 @@ def test_a_file_that_is_gone(save_tar):
         list(dataset.batches(1))
 
 
-@pytest.mark.parametrize("mode", ["w", "w:gz"], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    "mode", ["w", pytest.param("w:gz", marks=pytest.mark.nightly)], ids=["plain", "gzip"]
+)
 def test_peak_memory_does_not_grow_with_the_samples(save_tar, mode):
     content = npy(np.zeros(4096, np.float32))
     path = save_tar({f"{index:05}.x.npy": content for index in range(640)}, mode=mode)

@@ -14,7 +14,6 @@ from ptq_cli.models.loading.torch_sources import ModuleSource, ProgramSource, To
 from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings
 from ptq_cli.setup.float_model import make_float_model, reading
-from tests.each_case import each_case
 
 FILE = SourceFile(Path("model.pt"), ModelKind.CHECKPOINT, "")
 IDS = np.arange(8).reshape(2, 4)
@@ -55,8 +54,17 @@ SOURCES = {
 }
 
 
-@each_case("kind", list(SOURCES))
-@each_case("names", [["input_ids"], ["input_ids", "attention_mask"]], ids=["ids", "both"])
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("one_required", ["input_ids", "attention_mask"]),
+        *[
+            pytest.param(kind, names, marks=pytest.mark.nightly)
+            for kind in SOURCES
+            for names in (["input_ids"], ["input_ids", "attention_mask"])
+        ],
+    ],
+)
 def test_the_data_say_which_optional_inputs_there_are(tmp_path, kind, names):
     np.savez(tmp_path / "d.npz", **{name: {"input_ids": IDS, "attention_mask": MASK}[name] for name in names})
     dataset = open_dataset(str(tmp_path / "d.npz"), ImageSettings())
@@ -115,13 +123,17 @@ def registered():
 @pytest.mark.parametrize(
     ("form", "names"),
     [
-        (lambda x: {"a": x, "b": {"c": x + 1, "d": x + 2}}, ["a", "b.c", "b.d"]),
-        (lambda x: {"a": x, "b": [x + 1, {"c": x + 2}]}, ["a", "b", "b.c"]),
-        (lambda x: {"a": [x, x + 1]}, ["a.0", "a.1"]),
-        (lambda x: ({"a": x}, {"a": x + 1}), ["0.a", "1.a"]),
         (lambda x: Output(logits=x, states=(x + 1, x + 2)), ["logits", "states.0", "states.1"]),
+        *[
+            pytest.param(form, names, marks=pytest.mark.nightly)
+            for form, names in (
+                (lambda x: {"a": x, "b": {"c": x + 1, "d": x + 2}}, ["a", "b.c", "b.d"]),
+                (lambda x: {"a": x, "b": [x + 1, {"c": x + 2}]}, ["a", "b", "b.c"]),
+                (lambda x: {"a": [x, x + 1]}, ["a.0", "a.1"]),
+                (lambda x: ({"a": x}, {"a": x + 1}), ["0.a", "1.a"]),
+            )
+        ],
     ],
-    ids=["nested", "mixed", "list", "tuple", "ModelOutput"],
 )
 def test_nested_outputs_keep_their_names(form, names):
     model = ModuleSource(FILE, Nested(form).eval()).to_onnx({"x": IDS})
