@@ -165,9 +165,6 @@ def test_made_up_names_are_gone():
     assert not any("metadata_hook" in name for name in values)
 
 
-# Outputs.
-
-
 class Named(nn.Module):
     """Its output's keys are its layers' names, the other way round where ``swapped``."""
 
@@ -240,9 +237,6 @@ def test_a_dictionary_key_that_is_an_inputs_name():
     model = prepared(Echo(), x=noise(4, 8))
     assert [value.name for value in model.graph.outputs] == ["x_output", "y"]
     assert agrees(Echo(), model, x=noise(4, 8)) == 0.0
-
-
-# Other kinds of sources.
 
 
 def test_a_program_keeps_its_dynamic_axes(tmp_path):

@@ -1,7 +1,5 @@
 """What ONNX Runtime's optimizer must leave alone, and that it computes the same then."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -11,13 +9,8 @@ from ptq_cli.core.arithmetic import round_to_float
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.names import FreshNames
-from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.block_weights import dynamic_pair
 from ptq_cli.qdq.write.pair_nodes import add_initializer
-from ptq_cli.runtime import products as byte_sums
-from ptq_cli.runtime.known_operators import know_foreign_types
 from ptq_cli.runtime.narrow_types import (
     BIAS_QUANTIZATION,
     DisabledOptimizers,
@@ -26,7 +19,6 @@ from ptq_cli.runtime.narrow_types import (
     without_four_bits,
 )
 from ptq_cli.runtime.session import Session
-from tests.unit.plan.graphs import build
 
 
 def model(dtype: int, scale_dtype: type, weight_dtype: int | None = None) -> bytes:
@@ -68,30 +60,6 @@ def test_it_computes_what_the_file_says(dtype: int, scale: type, wanted: Disable
     assert np.abs(found - written).max() < 2e-3 and np.abs(written).max() > 1
 
 
-# Whether kernels saturate is found by trying them.
-
-
-@pytest.fixture(autouse=True)
-def tried_again() -> Iterator[None]:
-    byte_sums.is_signed_exact.cache_clear()
-    yield
-    byte_sums.is_signed_exact.cache_clear()
-
-
-def test_kernels_that_saturate_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    multiplied = byte_sums.multiplied
-
-    def saturating(left, right, left_zero, right_zero):
-        found = multiplied(left, right, left_zero, right_zero)
-        return np.minimum(found, 32767 * 32) if right.dtype == np.int8 else found
-
-    monkeypatch.setattr(byte_sums, "multiplied", saturating)
-    assert not byte_sums.is_signed_exact()
-
-
-# 4-bit floats in operators that ONNX Runtime has: the numbers are those of our own rounding, bit for bit.
-
-
 SCALE = np.float32(3.0 / 6 / 448)
 
 
@@ -125,36 +93,3 @@ def test_activations_are_rounded_as_by_our_own_arithmetic(dtype: ir.DataType) ->
     wanted = (round_to_float(rows / divisor, FLOAT4_E2M1) * scale).reshape(x.shape)
     assert np.array_equal(found, wanted) and np.abs(found).max() > 1
     assert (shape.tolist(), blocks.tolist()) == ([3, 5, 48], [3, 5, 3])
-
-
-# What operators of ONNX Runtime compute: without its type, what reads such a result stays float.
-
-
-TEXT = """(float[N,6,64] x) => (float[N,6,16] y) <float[64,64] w, float[64] g, float[64] b, float[64,16] v> {
-    h = MatMul(x, w)
-    s = com.microsoft.SkipLayerNormalization(x, h, g, b)
-    y = MatMul(s, v) }"""
-
-
-def test_what_reads_a_fused_operator_is_integer():
-    model = build(TEXT)
-    constants = {name: value.const_value for name, value in model.graph.initializers.items()}
-    assert know_foreign_types(model) == 1
-    value = model.graph.node("s").outputs[0]
-    assert value.dtype == ir.DataType.FLOAT
-    assert [size for size in value.shape or () if isinstance(size, int)] == [6, 64]
-    assert {name: value.const_value for name, value in model.graph.initializers.items()} == constants
-    assert [value.name for value in model.graph.inputs] == ["x"]
-    layers = {layer.op: layer for layer in make_plan(prepare(model, "m.onnx"), load_target("ort-cpu")).layers}
-    assert layers["MatMul"].quantized
-    assert layers["SkipLayerNormalization"].reason == (
-        "target ort-cpu has no rule for SkipLayerNormalization of domain com.microsoft: "
-        "if ONNX Runtime's optimizer created it, quantize the model from before the optimization"
-    )
-
-
-def test_an_operator_that_nobody_knows_stays_unknown():
-    model = build("(float[N,4] x) => (float[N,4] y) <float[4,4] w> { a = other.Thing(x)\n y = MatMul(a, w) }")
-    assert know_foreign_types(model) == 0
-    assert model.graph.node("a").outputs[0].type is None
-    assert np.asarray(model.graph.initializers["w"].const_value.numpy()).shape == (4, 4)

@@ -1,15 +1,9 @@
 """Each operator is found again in what ONNX Runtime makes of a graph, and its kernels are counted."""
 
-from pathlib import Path
-
 import numpy as np
 
-from ptq_cli.models.files.stored import read_model
 from ptq_cli.runtime.engine import Kernel
-from ptq_cli.runtime.engine_registry import ReopenedModel
 from ptq_cli.runtime.onnxruntime_engine import find_kernels
-from ptq_cli.runtime.session import Session
-from tests.large_models import write_large
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build, quantized
 
@@ -49,15 +43,3 @@ def test_what_moves_the_second_part_of_a_split_is_integer_too():
         a, b = Split<axis=1>(x, k) t = Transpose<perm=[1,0]>(b) s = MatMul(a, t) y = MatMul(s, v) }"""
     found = find_kernels(quantized(build(graph, constants={"k": np.array([2, 2])})))
     assert found["t"] == Kernel("integer", "Transpose")
-
-
-# A model that is opened for each batch computes what an open one does.
-
-
-def test_every_batch_gives_what_an_open_session_gives(tmp_path: Path) -> None:
-    write_large(tmp_path / "m.onnx", width=16, layers=3)
-    model = read_model(tmp_path / "m.onnx")
-    session, reopened = Session(model, threads=1), ReopenedModel(model, threads=1)
-    for seed in range(3):
-        x = np.random.default_rng(seed).standard_normal((seed + 1, 16)).astype(np.float32)
-        np.testing.assert_array_equal(reopened.run({"x": x})[0], session.run({"x": x})[0])

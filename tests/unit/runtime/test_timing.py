@@ -92,9 +92,6 @@ def test_lengths_that_make_no_sense_are_refused(length, found):
         Duration(**length)
 
 
-# Sessions are opened anew in each round, and another model's first.
-
-
 class Models:
     """Opens sessions of one speed, but that the one which is opened later is faster, as on real machines."""
 

@@ -68,8 +68,6 @@ def test_constants_that_are_not_where_the_graph_says_are_reported(
 
 
 # A negative size before a Slice ended the process inside ONNX's inference, and inside ONNX Runtime.
-
-
 CUT = """a = Constant<value = int64[1] {0}>()
     b = Constant<value = int64[1] {2}>()
     e = Constant<value = int64[1] {1}>()
