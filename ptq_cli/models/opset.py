@@ -1,7 +1,7 @@
 """Older ONNX models are converted upward, to the opset that the quantized form needs.
 
 onnx's own converter does it. It was tried on 76 operators from opset 7 to 12, nested graphs included;
-``inlining`` mends those of which it makes something else. onnxscript's begins at opset 18. Whoever
+``older_operators`` mends those of which it makes something else. onnxscript's begins at opset 18. Whoever
 converts compares the two models on a batch (``ptq_cli.setup.float_model``).
 """
 
