@@ -1,7 +1,7 @@
 """Constant folding by onnxscript, and its rules that drop operators without effect.
 
-Its default rules, but for some. BatchNormalization is folded by our own pass (``passes.merged`` says why), and
-what adds 0 or multiplies by 1 goes by our own rules. The rule that makes a Split of two Slices writes an
+Its default rules, but for some. BatchNormalization is folded by our own pass (``passes.merged`` says why),
+and what adds 0 or multiplies by 1 goes by our own rules. A rule that makes a Split of two Slices writes an
 attribute of opset 18 into any model, and looks through the whole graph at each node: with it 5,000 nodes took
 minutes, without it seconds.
 """
