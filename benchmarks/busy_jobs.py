@@ -13,7 +13,7 @@ import onnxruntime
 from benchmarks.contestants import Job, Moment, Ready, main
 from ptq_cli.calibration.measure import measure, open_subject
 from ptq_cli.core.progress import silent
-from ptq_cli.models.loading import module_source
+from ptq_cli.models.loading import torch_sources as module_source
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export

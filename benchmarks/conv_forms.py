@@ -23,7 +23,7 @@ from benchmarks.each_network import table_line
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.speed import ratio_cell
 from benchmarks.speed_network import opened, ratio_of
-from ptq_cli.runtime.turns import take_rounds
+from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 
 SECONDS = 3.0
 SHAPES = ((32, 32, 56, 3), (64, 128, 28, 3), (128, 256, 14, 1), (256, 256, 7, 3))
@@ -72,7 +72,9 @@ def cells(channels: int, outputs: int, side: int, size: int) -> Iterator[str]:
             for index, text in enumerate(FORMS.values())
         ]
         rounds = list(
-            take_rounds(partial(opened, files, 1), len(files), [feed], seconds=SECONDS * len(files))
+            repeat_with_new_sessions(
+                partial(opened, files, 1), len(files), [feed], Duration(SECONDS * len(files))
+            )
         )
     for index in range(1, len(files)):
         # ``ratio_of`` tells how long another takes beside the first, which is the float form.

@@ -20,7 +20,7 @@ from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.latency import LatencyRatio, LatencyTurns, Scenario, opener
 from ptq_cli.runtime.openvino import OPEN_VINO
-from ptq_cli.runtime.turns import take_rounds
+from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 
 OURS, THEIRS, FLOAT = range(3)
 """The order of the files in the turns."""
@@ -152,7 +152,9 @@ def _takes(file: Path, feed: Feed) -> bool:
 
 def _measured(files: Sequence[Path], feeds: Sequence[Feed], batch: int, seconds: float) -> Measured:
     opening = opener(files, Scenario(feeds, threads=1, engine=OPEN_VINO))
-    turns = LatencyTurns(list(take_rounds(opening, len(files), feeds, seconds=seconds)), threads=1)
+    turns = LatencyTurns(
+        list(repeat_with_new_sessions(opening, len(files), feeds, Duration(seconds))), threads=1
+    )
     return Measured(
         batch=batch,
         over_theirs=_speed(turns.ratio(THEIRS, OURS)),

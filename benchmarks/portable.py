@@ -31,7 +31,7 @@ from benchmarks.speed_network import opened, ratio_of
 from benchmarks.timing import evaluate_run, run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import reason_of
-from ptq_cli.runtime.turns import take_rounds
+from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 
 SAMPLE_MODELS = Path(__file__).parent.parent / "sample_models"
 RECIPE = "ptq.toml"
@@ -217,7 +217,9 @@ def speed_table() -> Iterator[str]:
         sizes = " and ".join(f"{files[index].stat().st_size:,} bytes" for index in (0, 2))
         for batch in BATCHES:
             feeds = maker.feeds(batch)[:4]
-            rounds = list(take_rounds(partial(opened, files, 1), len(files), feeds, seconds=SECONDS))
+            rounds = list(
+                repeat_with_new_sessions(partial(opened, files, 1), len(files), feeds, Duration(SECONDS))
+            )
             of_float, of_before = (ratio_of(rounds, index) for index in (1, 2))
             before = f"{of_float.processor / of_before.processor:.2f}"
             yield table_line(

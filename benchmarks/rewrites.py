@@ -25,7 +25,7 @@ from ptq_cli.models.preparing import prepare_graph
 from ptq_cli.models.preparing.passes.merged import HARD_SIGMOID
 from ptq_cli.models.preparing.passes.registry import REST
 from ptq_cli.plan.target.target_file import TARGETS
-from ptq_cli.runtime.turns import take_rounds
+from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 
 SAMPLES, SECONDS = 48, 4.0
 NAMES = ("HardSwish as Add and Mul", "image channels to 4", "channels to 16", "axes of Softmax joined")
@@ -73,8 +73,8 @@ def rows(folder: Path, scratch: Path, batch: int) -> Iterator[str]:
     others = {name: file for name, file in _without(maker, folder, scratch) if _differ(file, whole)}
     files = [whole, *others.values()]
     rounds = list(
-        take_rounds(
-            partial(opened, files, 1), len(files), maker.feeds(batch)[:4], seconds=SECONDS * len(files)
+        repeat_with_new_sessions(
+            partial(opened, files, 1), len(files), maker.feeds(batch)[:4], Duration(SECONDS * len(files))
         )
     )
     for index, (name, file) in enumerate(others.items(), start=1):

@@ -23,7 +23,7 @@ from benchmarks.zoo_network import quantize_with_script, reason_of
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.evaluation.latency import latency_ratio
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.turns import Turns, take_rounds
+from ptq_cli.runtime.timing import Duration, Turns, repeat_with_new_sessions
 
 USER, FLOAT, DEFAULT, LATENCY = "user's file", "prepared float", "default", "prefer latency"
 PLAIN, THEIRS = "without rewrites", "quantize_static"
@@ -180,7 +180,7 @@ def _measure(
     raced = [result.output, *files.values()]
     opening = partial(opened, raced, threads)
     feeds = maker.feeds(batch)[:BATCHES]
-    rounds = list(take_rounds(opening, len(raced), feeds, seconds=seconds))
+    rounds = list(repeat_with_new_sessions(opening, len(raced), feeds, Duration(seconds)))
     times = [turns.processors[0] if threads == 1 else turns.seconds[0] for turns in rounds]
     found = np.quantile([run for turns in times for turn in turns for run in turn], FAST)
     return Measured(

@@ -63,13 +63,13 @@ def one_export_of_each_sample(tmp_path_factory: pytest.TempPathFactory) -> Itera
     if "torch" not in sys.modules:
         yield
         return
-    from ptq_cli.models.loading.module_source import ModuleSource
+    from ptq_cli.models.loading.torch_sources import ModuleSource
     from tools.pages.project_folder import CHECKPOINTS
 
     base = tmp_path_factory.getbasetemp()
     folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     samples = {sha256(path.read_bytes()).hexdigest() for path in SAMPLES.glob("*/model.pt")}
-    export = ModuleSource._to_onnx
+    export = ModuleSource._exported
 
     def kept(source: ModuleSource, arguments: dict[str, Any], axes: Any) -> ir.Model:
         if source.file.sha256 not in samples | CHECKPOINTS:
@@ -84,7 +84,7 @@ def one_export_of_each_sample(tmp_path_factory: pytest.TempPathFactory) -> Itera
         return ir.load(path)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ModuleSource, "_to_onnx", kept)
+        patch.setattr(ModuleSource, "_exported", kept)
         yield
 
 

@@ -18,19 +18,13 @@ import torch
 from matplotlib.figure import Figure
 
 from ptq_cli.pipeline.views.tensor_plot import STYLE
-from ptq_cli.quantizers import (
-    affine_k_bit_quantize,
-    ceil,
-    clamp,
-    fake_quantize,
-    fixed_point,
-    floor,
-    k_bit_quantize,
-    multi_level_spike_count,
-    quantize_to_centers,
-    step_quantize,
-)
-from ptq_cli.quantizers import round as round_straight_through
+from ptq_cli.quantizers.assign import quantize_to_centers
+from ptq_cli.quantizers.dorefa import affine_k_bit_quantize, k_bit_quantize
+from ptq_cli.quantizers.fixed_point_integers import fixed_point
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
+from ptq_cli.quantizers.step import multi_level_spike_count, step_quantize
+from ptq_cli.quantizers.straight_through import ceil, clamp, floor
+from ptq_cli.quantizers.straight_through import round as round_straight_through
 from tools.quantizer_curves import BEYOND, Curve, beyond, draw_axes
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"

@@ -16,7 +16,7 @@ from benchmarks.results_page import processor
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
 from ptq_cli.evaluation.metrics.token_metrics import Perplexity
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Kernels, Session
 
 HERE = Path(__file__).parent
 OURS = ("--preset", "w4_block32", "--set", "weights.symmetric=false", "--recover", "round")
@@ -136,7 +136,7 @@ def rows_of(scores: Scores, feeds: Sequence[Feed]) -> Float64Array:
 
 def in_onnxruntime(file: Path, *, is_rounded: bool) -> Scores:
     """Return what runs a file in ONNX Runtime; rounded, it reads what it multiplies in 8 bits by block."""
-    session = Session(file, threads=1, accuracy_level=None if is_rounded else 0)
+    session = Session(file, threads=1, kernels=Kernels(None if is_rounded else 0))
     return lambda feed: np.asarray(session.run(feed)[0])
 
 

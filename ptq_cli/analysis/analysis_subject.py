@@ -50,7 +50,7 @@ from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recipe.sections import EvaluationSettings, MetricSettings
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import NO_ARENA, Kernels, Session
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.output_checks import input_files, require_outputs
 from ptq_cli.setup.resolve import Request, Resolved, open_data
@@ -122,7 +122,7 @@ def _halves(twins: TwinGraphs) -> dict[str, Session]:
     """Open the models of which only the weights, or only the activations, are integers."""
     made = {WEIGHTS: with_float_activations(twins), ACTIVATIONS: with_float_weights(twins)}
     return {
-        name: Session(serialize(model), threads=1, arena=False, integer_kernels=False)
+        name: Session(serialize(model), threads=1, place=NO_ARENA, kernels=Kernels(integers=False))
         for name, model in made.items()
         if model is not None
     }

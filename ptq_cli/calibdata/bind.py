@@ -7,19 +7,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Dataset, DatasetView
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
 from ptq_cli.core.words import entry_option
 
-# Which array of the data belongs to which input of the model.
-
-
-BRANCH = "use_cache_branch"
-"""Input of exported decoders that have one branch for a cache and one without."""
+BRANCH = "use_cache_branch"  # of exported decoders with one branch for a cache and one without
 FIXED_BRANCH = f"fix it, because a cache is empty before the first token: --set model.inputs.{BRANCH}=false"
 
 
@@ -108,9 +105,6 @@ def _renaming(key: str, unknown: Sequence[str]) -> str:
 
 def _quoted(names: Mapping[str, object] | Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names)
-
-
-# Inputs of rank 0: one value for all samples of a batch.
 
 
 def scalar_of(array: Array, spec: TensorSpec, where: str) -> Array:

@@ -1,25 +1,25 @@
-"""A user's callable that yields batches: ``file.py:callable`` or ``package.module:callable``."""
+"""Batches that a user's callable yields: ``file.py:callable`` or ``package.module:callable``."""
 
 import numbers
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, rebatch
+from ptq_cli.calibdata.dataset.batches import Batch, first_samples, indexed_names, rebatch
 from ptq_cli.calibdata.dataset.data_files import unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION
-from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, ItemsDataset, batch_of, find_label
+from ptq_cli.calibdata.dataset.items import ItemsDataset, batch_of
+from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, find_label
+from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.entry_points import load_entry_point
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, LabelError
 from ptq_cli.core.read_files import sha256_file, sha256_text
 from ptq_cli.core.tensors import Array
-
-# Turn what a user's code yields into a batch, or raise an error that says what was expected.
-
 
 _WANTED = "a dict of arrays by input name, a tuple of arrays, or one array"
 Arrays = dict[str, Array]
@@ -57,25 +57,6 @@ def as_arrays(value: Any, where: str) -> tuple[Arrays, Array | None]:
     if not arrays:
         raise EmptyDataError(f"{where} has no input array", hint=f"yield {_WANTED}")
     return arrays, label
-
-
-def as_batch(
-    value: Any,
-    where: str,
-    source: str,
-    start: int,
-    axes: Mapping[str, int | None] | None = None,
-    *,
-    singles: bool = False,
-) -> Batch:
-    """Make a batch from a yielded value.
-
-    ``start`` is the number of samples before this batch; ``axes`` and ``singles`` are as for ``batch_of``.
-    """
-    arrays, label = as_arrays(value, where)
-    return batch_of(
-        arrays, label, where, lambda count: indexed_names(source, start, count), axes, singles=singles
-    )
 
 
 def _named(value: Mapping[Any, Any], where: str) -> Arrays:
@@ -202,7 +183,9 @@ class CallableDataset(ItemsDataset):
         short = f"{Path(self.source.rpartition(':')[0]).name}:{self.source.rpartition(':')[2]}"
         start = 0
         for number, value in enumerate(self._values(iterable)):
-            batch = as_batch(value, self._where(number), short, start, self._axes, singles=self._singles)
+            where = self._where(number)
+            names = partial(indexed_names, short, start)
+            batch = batch_of(*as_arrays(value, where), where, names, self._axes, singles=self._singles)
             yield batch
             start += batch.size
 

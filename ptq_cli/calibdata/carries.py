@@ -11,8 +11,7 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 from ptq_cli.core.words import entry_option
 
-NOTHING = ("*", "none")
-"""What ``--set 'data.carry.*=none'`` says: no output is fed back."""
+NOTHING = ("*", "none")  # ``--set 'data.carry.*=none'``: no output is fed back
 # What exporters add to the name of a state, at its start and at its end.
 _BEFORE = re.compile(
     r"^((present|past)(_key_values?)?|previous|prev|next|new|updated|initial|init|output|out|input|in)[_.](?=\w)"
@@ -87,7 +86,7 @@ def carries_of(
     outputs: Sequence[TensorSpec],
     is_given: Callable[[str], bool],
 ) -> tuple[Carry, ...]:
-    """Return what is carried: what is wanted, or else what names, types and shapes show.
+    """Return the states to carry: those that are wanted, or else that names, types and shapes show.
 
     An input that the data have or make is carried only where that is wanted: its array is the start then.
     ``present.*`` stands for all outputs that begin so, each with the input of the same ending.

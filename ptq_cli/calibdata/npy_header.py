@@ -15,12 +15,8 @@ from numpy.lib import format as npy_format
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError
 from ptq_cli.core.tensors import TensorSpec, format_shape
 
-MAX_HEADER_BYTES = 10_000
-"""numpy's own limit; a longer header could exhaust the literal parser."""
-
-MAX_SAMPLE_BYTES = 2**31
-"""One sample above 2 GiB is a damaged or hostile header, not data for a model."""
-
+MAX_HEADER_BYTES = 10_000  # numpy's limit; a longer one could exhaust the literal parser
+MAX_SAMPLE_BYTES = 2**31  # a larger sample is a damaged or hostile header
 _PREFIX_BYTES = npy_format.MAGIC_LEN
 # Version 3.0 differs only in allowing Unicode field names, and arrays with fields are refused anyway.
 _LENGTH_FORMAT = {(1, 0): "<H", (2, 0): "<I"}

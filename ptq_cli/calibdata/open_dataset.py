@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ptq_cli.calibdata.array_files import NPY_MAGIC, NpyDataset, NpzDataset, NumpyFolder
+from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset
+from ptq_cli.calibdata.array_folder import NPY_MAGIC, NumpyFolder
 from ptq_cli.calibdata.callable_dataset import CallableDataset
 from ptq_cli.calibdata.dataset.data_files import (
     expand_ranges,
@@ -17,17 +18,16 @@ from ptq_cli.calibdata.dataset.data_files import (
     unreadable,
 )
 from ptq_cli.calibdata.dataset.dataset import Dataset, require_samples
-from ptq_cli.calibdata.image_decoding import ImageDataset
+from ptq_cli.calibdata.images.image_folder import ImageDataset
 from ptq_cli.calibdata.tar.archive_stream import BLOCK_BYTES, is_tar_header
 from ptq_cli.calibdata.tar.tar_dataset import GZIP_MAGIC, TarDataset
-from ptq_cli.calibdata.text_dataset import TextDataset
-from ptq_cli.calibdata.text_rows import DEFAULT_COLUMN, TEXT_SUFFIXES, list_texts
+from ptq_cli.calibdata.text.text_dataset import TextDataset
+from ptq_cli.calibdata.text.text_rows import DEFAULT_COLUMN, TEXT_SUFFIXES, list_texts
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, UsageError
 from ptq_cli.core.read_files import missing_file, require_file
 from ptq_cli.recipe.sections import ImageSettings, TextSettings
 
 KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, text files, or file.py:callable"
-
 NO_TEXT = TextSettings()
 _PARQUET_MAGIC = b"PAR1"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
@@ -99,7 +99,7 @@ def _open_files(
                 f"data '{source}' is Parquet, and reading it needs pyarrow, which is not installed",
                 hint="pip install 'ptq-cli[parquet]'",
             )
-        from ptq_cli.calibdata.row_reader import ParquetDataset
+        from ptq_cli.calibdata.parquet_files import ParquetDataset
 
         if text.tokenizer is not None and _has_text(files[0], text):
             return TextDataset(source, files, text, samples)
@@ -120,7 +120,7 @@ def _open_files(
 
 def _has_text(file: str, text: TextSettings) -> bool:
     """Tell whether a Parquet file holds texts: a column was named, or there is one that is called text."""
-    from ptq_cli.calibdata.row_reader import open_part
+    from ptq_cli.calibdata.parquet_files import open_part
 
     return bool(text.columns) or "string" in open_part(file).types.get(DEFAULT_COLUMN, "")
 

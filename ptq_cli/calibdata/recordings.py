@@ -13,22 +13,19 @@ import numpy as np
 
 from ptq_cli.calibdata.bind import axis_in_data, fit_dataset, fixed_batch_size, is_step, positional_label
 from ptq_cli.calibdata.carries import Carry, cached_positions
-from ptq_cli.calibdata.dataset.batches import Batch, Selection, StepBatch
+from ptq_cli.calibdata.dataset.batches import Batch, StepBatch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels
+from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.core.errors import CarryError, DataShapeError, EmptyDataError, NonFiniteActivationError
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of, starts_empty
 
-LENGTHS = "lengths"
-"""Name of the array that says how many steps of each recording count, where shorter ones were filled up."""
+LENGTHS = "lengths"  # array of the steps that count of each recording, where shorter ones were filled up
+# Inputs of decoders that follow from the number of the step, so that no data has to have them
 MASK, POSITIONS, CACHE_POSITION = MADE = ("attention_mask", "position_ids", "cache_position")
-"""Inputs of decoders that follow from the number of the step, so that no data has to have them."""
-IGNORED = -100
-"""Label of a token that is followed by none."""
-
-Step = Callable[[Mapping[str, Array]], Mapping[str, Array]]
-"""Runs the float model: inputs by name to outputs by name."""
+IGNORED = -100  # label of a token that is followed by none
+Step = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # runs the float model on inputs by name
 
 
 @dataclass(frozen=True)
@@ -127,7 +124,7 @@ class Recordings(Dataset):
 
     @property
     def carries(self) -> tuple[Carry, ...]:
-        """What is handed on from step to step."""
+        """The states that are handed on from step to step."""
         return self._carries
 
     def divided(self, division: Division) -> "Recordings":

@@ -22,7 +22,8 @@ from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.known_names import require_known
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.runtime.machine import Device
-from ptq_cli.runtime.tapping.tapped import Arrays, Forward, ForwardPass, Run, Tensor
+from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, Run, Tensor
+from ptq_cli.runtime.tapping.tapped import Arrays
 
 STAGE = "calibrate"
 

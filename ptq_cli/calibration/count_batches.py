@@ -15,12 +15,13 @@ from typing import Generic, Protocol, TypedDict, TypeVar
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.decode_ahead import decoded_ahead
 from ptq_cli.collectors.calibration_file import Item
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass
+from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass
 
 Result = TypeVar("Result")
 AfterBatch = Callable[[int, int], None]

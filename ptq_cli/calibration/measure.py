@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Unpack
 
 from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
-from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, checked
+from ptq_cli.calibdata.dataset.batches import checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.calibration.axes import activation_axes

@@ -1,6 +1,7 @@
 """How the tapped model is run: as fast as it can be, or below a limit of memory."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import onnx_ir as ir
@@ -14,10 +15,11 @@ from ptq_cli.core.process import give_back_freed_blocks, most_resident_bytes, re
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
-from ptq_cli.models.files.stored import StoredModel, release
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.storing import release
 from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.runtime.machine import Machine
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import NO_ARENA, Place, Session
 from ptq_cli.runtime.tapping.memory_plan import (
     MemoryPlan,
     Needs,
@@ -25,17 +27,8 @@ from ptq_cli.runtime.tapping.memory_plan import (
     require_host_memory,
     tapped_sizes,
 )
-from ptq_cli.runtime.tapping.tapped import (
-    ENOUGH_BYTES,
-    PIECE_BYTES,
-    Forward,
-    ForwardPass,
-    TappedModel,
-    begins_with,
-    most_at_once,
-    nothing,
-    samples_of_piece,
-)
+from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, begins_with, nothing, samples_of_piece
+from ptq_cli.runtime.tapping.tapped import ENOUGH_BYTES, FAST, TappedModel, most_at_once
 from ptq_cli.runtime.tapping.taps import tap
 
 STATISTICS_BYTES = 200_000
@@ -90,25 +83,12 @@ def open_forward(
     nested = _has_nested(model, taps)
     if limit is None:
         whole, tapped = _runs_whole(model, taps), tap(model.model, taps)
-        return TappedModel(
-            tapped,
-            taps,
-            threads=threads,
-            whole_batches=whole,
-            sizes_vary=nested,
-            enough_bytes=ENOUGH_BYTES,
-        ).forward()
+        size = replace(FAST, enough_bytes=ENOUGH_BYTES, whole=whole)
+        return TappedModel(tapped, taps, threads=threads, size=size, sizes_vary=nested).forward()
     plan = _plan(model, taps, machine, limit, next(data.batches(batch_size)), axes, kept)
     progress(Progress("calibrate", 0, None, note=f"below {format_bytes(limit)} of memory: {plan}"))
     models = [
-        TappedModel(
-            tap(model.model, group),
-            group,
-            threads=threads,
-            samples=plan.samples,
-            at_once=plan.at_once,
-            sizes_vary=nested,
-        )
+        TappedModel(tap(model.model, group), group, threads=threads, sizes_vary=nested, plan=plan)
         for group in plan.groups
     ]
     return Forward(tuple(part.one_pass() for part in models), plan.at_once, models[0].split)
@@ -131,11 +111,11 @@ def _open_on_device(
     batch_size: int,
     progress: ProgressCallback,
 ) -> Forward:
-    from ptq_cli.runtime.tapping.on_device import DeviceModel
+    from ptq_cli.runtime.tapping.on_device import DEVICE_PIECES, DeviceModel
 
     device, limit = machine.device, machine.memory
-    session = Session(tap(model.model, taps), threads=machine.threads, device=device)
-    forward = DeviceModel(session, taps, whole_batches=_runs_whole(model, taps)).forward()
+    session = Session(tap(model.model, taps), threads=machine.threads, place=Place(device))
+    forward = DeviceModel(session, taps, replace(DEVICE_PIECES, whole=_runs_whole(model, taps))).forward()
     if limit is not None:
         batch = next(data.batches(batch_size))
         # The libraries of a GPU take the most of the host's memory; after a first run they are loaded.
@@ -182,7 +162,8 @@ def _plan(
         scratch=max(grown // least - of_session, 3 * max(each.values())),
         taps=each,
     )
-    useful = max(least, min(batch.size, samples_of_piece(sum(each.values()), PIECE_BYTES, ENOUGH_BYTES)))
+    size = replace(FAST, enough_bytes=ENOUGH_BYTES)
+    useful = max(least, min(batch.size, samples_of_piece(sum(each.values()), size)))
     at_once = most_at_once(machine.threads, whole_batches=whole)
     return plan_memory(needs, limit, most_samples=useful, least_samples=least, at_once=at_once)
 
@@ -204,7 +185,7 @@ def samples_are_apart(model: Runnable, batch: Batch) -> bool:
     """Return whether what the model computes for a sample is the same whatever else is in its batch."""
     if batch.size == 1:
         return True
-    session = Session(model.stored, threads=1, arena=False)
+    session = Session(model.stored, threads=1, place=NO_ARENA)
     try:
         first, both = (session.run(cut(batch, 0, size).inputs) for size in (1, 2))
     except RuntimeFailedError:

@@ -19,7 +19,8 @@ from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.devices.exact_sums import A_STEP, SUMMING, Expected, expect
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
-from ptq_cli.models.files.stored import StoredModel, in_memory, serialize
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.files.storing import in_memory
 from ptq_cli.runtime.session import DATA_FOLDER, OPTIMIZED_DATA, SHIFTED, SILENT, failed_load, failed_run
 
 Tensors = Mapping[str, Array]

@@ -23,7 +23,8 @@ from ptq_cli.devices.manifest import CaseFiles, read_manifest, run_tensors, writ
 from ptq_cli.evaluation.document.device_document import GATED, MODEL, DeviceAnswer, DeviceAnswers, Manifest
 from ptq_cli.evaluation.proof.graph_differences import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
-from ptq_cli.models.files.stored import StoredModel, read_model, serialize, store_model
+from ptq_cli.models.files.stored import StoredModel, read_model, serialize
+from ptq_cli.models.files.storing import store_model
 from ptq_cli.pipeline.evaluation.report_page import page_with_devices
 from ptq_cli.pipeline.run_verify import ComparedSamples, compared_samples, open_to_verify, single_samples
 from ptq_cli.qdq.metadata import FLOAT_SHA256

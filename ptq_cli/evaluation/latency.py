@@ -15,16 +15,17 @@ from ptq_cli.evaluation.document.gate_result import latency_verdict
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.runtime.engine import Engine, OpenedModel
-from ptq_cli.runtime.engine_registry import ONNX_RUNTIME
-from ptq_cli.runtime.turns import (
+from ptq_cli.runtime.onnxruntime_engine import ONNX_RUNTIME
+from ptq_cli.runtime.timing import (
     LEAST_ROUNDS,
     ROUNDS,
-    Batch,
+    Duration,
+    Inputs,
     OpenSessions,
     RunsOfTurns,
     Turns,
     batch_size,
-    take_rounds,
+    repeat_with_new_sessions,
 )
 
 PERCENTILES = (50.0, 90.0, 99.0)
@@ -68,7 +69,7 @@ class LatencyRatio:
 class Scenario:
     """What models are run with."""
 
-    inputs: Sequence[Batch]
+    inputs: Sequence[Inputs]
     threads: int
     samples: int | None = None
     engine: Engine = ONNX_RUNTIME
@@ -89,7 +90,7 @@ class LatencyComparison:
 
 def measure_latency(
     models: Sequence[bytes | Path | StoredModel],
-    inputs: Sequence[Batch],
+    inputs: Sequence[Inputs],
     *,
     threads: int,
     seconds: float = 10.0,
@@ -116,15 +117,14 @@ def measure_latencies(
 
     Each scenario takes about ``seconds``, or as many ``runs`` of each model as are given.
     """
-    told = _Sum(progress, len(scenarios), stage)
+    told, duration = _Sum(progress, len(scenarios), stage), Duration(seconds, runs)
     waiting = {
-        index: take_rounds(
+        index: repeat_with_new_sessions(
             opener(models, scenario),
             len(models),
             scenario.inputs,
-            seconds=seconds,
-            runs=runs,
-            progress=told.part(index),
+            duration,
+            told.part(index),
         )
         for index, scenario in enumerate(scenarios)
     }
@@ -289,7 +289,7 @@ class LatencyTurns:
 
 def take_latency_turns(
     models: Sequence[Path | StoredModel],
-    inputs: Sequence[Batch],
+    inputs: Sequence[Inputs],
     *,
     threads: int,
     limited: bool,
@@ -300,12 +300,11 @@ def take_latency_turns(
     Edge case: Where the machine is too busy to tell, they take more rounds, for as long as ``SECONDS`` says.
     """
     rounds: list[Turns] = []
-    for turns in take_rounds(
+    for turns in repeat_with_new_sessions(
         opener(models, Scenario(inputs, threads, engine=engine)),
         len(models),
         inputs,
-        seconds=LIMITED_SECONDS if limited else SECONDS,
-        most_runs=None if limited else ENOUGH_RUNS,
+        Duration(LIMITED_SECONDS) if limited else Duration(SECONDS, most_runs=ENOUGH_RUNS),
     ):
         rounds.append(turns)
         each_was_first = len(rounds) >= LEAST_ROUNDS and len(rounds) % len(models) == 0

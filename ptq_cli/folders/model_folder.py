@@ -12,13 +12,14 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ptq_cli.amax.overrides import Meant, means
-from ptq_cli.calibdata.text_rows import TEXT_SUFFIXES
+from ptq_cli.calibdata.text.text_rows import TEXT_SUFFIXES
 from ptq_cli.core.errors import InputFileError, ModelFolderError, PtqError
 from ptq_cli.core.files import Content
 from ptq_cli.core.read_files import is_folder
 from ptq_cli.folders.data_of_files import data_by_file, no_data_for
-from ptq_cli.models.files.possible_sizes import external_files, require_external_data
-from ptq_cli.models.files.stored import StoredModel, share_constants
+from ptq_cli.models.files.external_data import external_files, require_external_data
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.storing import share_constants
 from ptq_cli.models.pair_operators import QUANTIZING
 from ptq_cli.recipe.known_modes import AUTO, NONE
 from ptq_cli.recipe.recovery_rungs import needs_ranges

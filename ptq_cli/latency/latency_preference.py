@@ -9,7 +9,7 @@ from ptq_cli.core.errors import ProfileError, ProfilerError
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.words import SHORTEST_RUN, too_spread
 from ptq_cli.latency.measure_profile import measure_profile, operators_digest, runtime_version
-from ptq_cli.models.files.stored import is_large
+from ptq_cli.models.files.storing import is_large
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.placement.fastest_placement import LatencyPreference, fastest_placement
 from ptq_cli.placement.machine_profile import MachineProfile

@@ -16,7 +16,7 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.runtime.engine import MARK, marked_graph
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Session, Written
 
 # How long a run of a model takes where other work is done, too: sessions take turns, and fast runs count.
 
@@ -168,9 +168,8 @@ class ProfiledSession:
     def __init__(self, model: ir.Model, stored: StoredModel, threads: int, folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         self._nodes, self._optimized = tuple(model.graph), folder / "optimized.onnx"
-        self.session = Session(
-            stored, threads=threads, save_optimized=self._optimized, profile=folder / "profile"
-        )
+        writes = Written(self._optimized, times=folder / "profile")
+        self.session = Session(stored, threads=threads, writes=writes)
 
     def end(self) -> tuple[NodeTime, ...]:
         """Return the time of each node of the graph, in the graph's order, from all runs so far."""

@@ -21,11 +21,11 @@ from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_mode
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.report.text.latency_doubts import latency_doubts
-from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
+from ptq_cli.runtime.accuracy_level import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import at_level
 from ptq_cli.runtime.machine import thread_counts
-from ptq_cli.runtime.turns import require_length
+from ptq_cli.runtime.timing import Duration
 from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.setup.resolve import Request, Resolved, resolve, with_run_data
 from ptq_cli.setup.run_directory import RunDirectory
@@ -133,7 +133,7 @@ def run_bench(
     Without data and shapes, the data of the recipe are used, which is that of the run for models in a run
     directory; inputs are made up if there are none. Ratios are to the first model.
     """
-    require_length(options.seconds, options.runs)
+    Duration(options.seconds, options.runs)  # refuses one that makes no sense
     paths = tuple(models) or (
         run.require_stage(run.float_model, "ptq calibrate"),
         run.require_model(),

@@ -24,8 +24,9 @@ from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.latency import LatencyTurns, take_latency_turns
 from ptq_cli.latency.operator_times import node_times
 from ptq_cli.latency.slower_operators import slower_operators
-from ptq_cli.models.batch_axes import fix_inputs
-from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model, release, serialize
+from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model, serialize
+from ptq_cli.models.files.storing import release
+from ptq_cli.models.fixed_inputs import fix_inputs
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT

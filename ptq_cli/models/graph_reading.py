@@ -1,9 +1,8 @@
-"""What is asked about single values and nodes of a graph, by whoever prepares or places it."""
+"""Values, nodes and nested graphs of a model, as preparation, plan and placement ask for them."""
 
-import hashlib
-from collections import Counter
-from collections.abc import Container, Iterator, Mapping
-from typing import Self
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -95,7 +94,7 @@ def every_graph(graph: ir.Graph) -> Iterator[ir.Graph]:
 
 
 def every_value(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Yield each value that is fed or computed, in nested graphs too, after what it is computed from."""
+    """Yield each fed or computed value, in nested graphs too, after its operands."""
     yield from graph.inputs
     for node in graph:
         for inner in nested_graphs(node):
@@ -123,89 +122,6 @@ def names_around(graph: ir.Graph) -> Mapping[str, tuple[str, ...]]:
     return around
 
 
-# Names that nothing else in a graph has.
-
-
-RESULT = ".output"
-"""What a node's result is called behind the node's name."""
-
-
-LONGEST = 48
-"""Of a name that others are made of. Exporters write names of several hundred characters."""
-DIGEST = 8
-
-
-def short_name(name: str) -> str:
-    """Return a name, or its beginning with a digest if it is very long.
-
-    A pair of QuantizeLinear and DequantizeLinear repeats the name of its tensor a dozen times.
-
-    Example:
-        >>> short_name("conv1"), len(short_name("model/block/" * 40))
-        ('conv1', 48)
-    """
-    if len(name) <= LONGEST:
-        return name
-    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:DIGEST]
-    return f"{name[: LONGEST - DIGEST - 1]}~{digest}"
-
-
-class FreshNames:
-    """Hands out names that no value of a model has.
-
-    A layer may well have a parameter called ``scale``: a constant that took its name would take its place.
-    """
-
-    def __init__(self, taken: set[str]) -> None:
-        self._taken = set(taken)
-
-    @classmethod
-    def of(cls, graph: ir.Graph) -> Self:
-        """Return names that are free in a graph and in the graphs nested in it."""
-        nodes = list(every_node(graph))
-        values = [value for node in nodes for value in (*node.outputs, *node.inputs) if value is not None]
-        values += [*graph.inputs, *graph.initializers.values()]
-        values += [value for inner in graph.subgraphs() for value in inner.inputs]
-        return cls({value.name or "" for value in values} | {node.name or "" for node in nodes})
-
-    def claim(self, wanted: str) -> str:
-        """Return ``wanted``, or with a number behind it where that is taken, or a node's result would be."""
-        name, count = wanted, 1
-        while name in self._taken or f"{name}{RESULT}" in self._taken:
-            count += 1
-            name = f"{wanted}_{count}"
-        self._taken.add(name)
-        return name
-
-
-def tell_apart(graph: ir.Graph) -> None:
-    """Give nodes and values of nested graphs names of their own where two branches use the same ones.
-
-    Ensures: names of the main graph, and those that are there once, are as they were.
-    """
-    nodes = Counter(node.name for node in every_node(graph))
-    values = Counter(value.name for value in every_value(graph))
-    repeated = {name for name, count in [*nodes.items(), *values.items()] if name and count > 1}
-    if repeated:
-        _tell_apart(graph, repeated, FreshNames.of(graph))
-
-
-def _tell_apart(graph: ir.Graph, repeated: Container[str], names: FreshNames) -> None:
-    for owner in graph:
-        for label, inner in labeled_graphs(owner).items():
-            path = f"{owner.name}/{label}/"
-            for node in inner:
-                if node.name in repeated:
-                    node.name = names.claim(f"{path}{node.name}")
-            for value in [*inner.inputs, *(value for node in inner for value in node.outputs)]:
-                if value.name in repeated:
-                    value.name = names.claim(f"{path}{value.name}")
-            _tell_apart(inner, repeated, names)
-
-
-# An If, Loop or Scan that was removed leaves nothing that reads values around it.
-
-
 def remove_unused(model: ir.Model) -> None:
     """Remove the nodes whose results nobody reads.
 
@@ -224,3 +140,22 @@ def _forget_removed(model: ir.Model) -> int:
     for node, index in removed:
         node.replace_input_with(index, None)
     return len(removed)
+
+
+def noted_table(model: ir.Model, key: str) -> dict[str, Any]:
+    """Return the table that a model's metadata have under a key, as JSON.
+
+    Edge case:
+        Metadata that hold no such table, because ptq did not write them, are an empty one.
+
+    Example:
+        >>> model = ir.Model(ir.Graph([], [], nodes=[]), ir_version=10)
+        >>> model.metadata_props["a"], model.metadata_props["b"] = '{"x": 1}', "3"
+        >>> noted_table(model, "a"), noted_table(model, "b"), noted_table(model, "c")
+        ({'x': 1}, {}, {})
+    """
+    try:
+        found = json.loads(model.metadata_props.get(key, "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,10 +1,9 @@
-"""How many rows the tables have that an input's values are indices of: an embedding, a table of positions."""
+"""Rows of the tables that a model indexes: embeddings, positions; and the errors of indices beyond them."""
 
 import numpy as np
 import onnx_ir as ir
 
-_COUNTING = ("Range", "CumSum")
-"""Operators that make positions of a length or a mask."""
+_COUNTING = ("Range", "CumSum")  # operators that make positions of a length or a mask
 _SAME_VALUES = ("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze")
 
 
@@ -80,9 +79,6 @@ def _first_numbers(constant: ir.TensorProtocol) -> int | None:
         return None
     values = constant.numpy().reshape(-1)
     return int(constant.size) if np.array_equal(values, np.arange(constant.size)) else None
-
-
-# Indices beyond a table, such as token ids beyond an embedding: how a runtime says it, and what to do.
 
 
 SAID = ("out of data bounds", "index out of range", "indices element out of")

@@ -1,5 +1,6 @@
-"""Which operators of a graph compute on integers, told by their names."""
+"""Names of operators that compute on integers, and of those that a layer with dynamic scales is made of."""
 
+# Beside all whose names begin with ``QLinear``
 INTEGER_OPERATORS = (
     "ConvInteger",
     "DynamicQuantizeLSTM",
@@ -9,10 +10,7 @@ INTEGER_OPERATORS = (
     "QAttention",
     "QGemm",
 )
-"""Beside all whose names begin with ``QLinear``."""
-
-RECURRENT = ("GRU", "LSTM", "RNN")
-"""Their weights may be stored as integers although they compute in float: the file is smaller."""
+RECURRENT = ("GRU", "LSTM", "RNN")  # float kernels, whose weights may be stored as integers
 
 
 def is_integer_operator(op_type: str) -> bool:
@@ -20,26 +18,12 @@ def is_integer_operator(op_type: str) -> bool:
     return op_type.startswith("QLinear") or op_type in INTEGER_OPERATORS
 
 
-# ONNX Runtime's LSTM on integers, which quantizes its activations at each run: its name and its inputs.
-
-
 DYNAMIC_LSTM = "DynamicQuantizeLSTM"
-MICROSOFT = "com.microsoft"
-"""Its domain, and that of all operators of ONNX Runtime's own."""
-KERNEL_PARAMETERS = {1: 8, 2: 10}
-"""By the input that is a weight: the input that is its scale; the zero point is the next one."""
-KERNEL_INPUTS = 12
-"""The eight of LSTM, then scale and zero point of W and of R."""
-
-
-# How a layer looks that makes integers of its activations at each run: its operators, and their names.
-
-
+MICROSOFT = "com.microsoft"  # the domain of ONNX Runtime's own operators
+KERNEL_PARAMETERS = {1: 8, 2: 10}  # the input of the scale, by that of the weight; zero point next
+KERNEL_INPUTS = 12  # eight of LSTM, then scale and zero point of W and of R
 CONV_INTEGER, MATMUL_INTEGER = "ConvInteger", "MatMulInteger"
 DYNAMIC_QUANTIZE = "DynamicQuantizeLinear"
-STEPS, MIDDLE = 127, 128
-"""Of the integers of a row: how many there are on each side of zero, and which one zero is."""
-SMALLEST = 1e-30
-"""Of a row's largest value: a row of zeros is divided by its share, and stays one of zeros."""
-OF_LAYER, OF_TENSOR = "/dynamic_int8/", "/dynamic_uint8/"
-"""Between the name of a layer, or of a tensor, and that of an operator which is a part of it."""
+STEPS, MIDDLE = 127, 128  # integers of a row on each side of zero, and zero itself
+SMALLEST = 1e-30  # least largest value of a row: a row of zeros is divided by it
+OF_LAYER, OF_TENSOR = "/dynamic_int8/", "/dynamic_uint8/"  # between the names of layer and operator

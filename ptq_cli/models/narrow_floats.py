@@ -1,4 +1,4 @@
-"""What is not quantized is computed in float16, for runtimes that compute in the types that a file has.
+"""Float16 for all that is not quantized, for runtimes that compute in the types of the file.
 
 TensorRT calls such a network strongly typed: it takes each type from the graph and never chooses a faster
 one.
@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import to_half
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph_reading import FreshNames, every_graph, every_node
+from ptq_cli.models.graph_reading import every_graph, every_node
+from ptq_cli.models.names import FreshNames
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import is_dynamic_quantize, is_in_two_levels
 

@@ -1,37 +1,27 @@
 """Older ONNX models are converted upward, to the opset that the quantized form needs.
 
 onnx's own converter does it. It was tried on 76 operators from opset 7 to 12, nested graphs included;
-``inlining`` mends those of which it makes something else. onnxscript's begins at opset 18. Whoever
+``older_operators`` mends those of which it makes something else. onnxscript's begins at opset 18. Whoever
 converts compares the two models on a batch (``ptq_cli.setup.float_model``).
 """
 
 import onnx_ir as ir
 from onnx import version_converter
+from onnx_ir.passes import PreconditionError
 from onnx_ir.passes import common as passes
+from onnx_ir.passes.common import InlinePass
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
 from ptq_cli.models.graph_reading import every_node
-from ptq_cli.models.inlining import (
-    FIRST_RESIZE_WITH_MODES,
-    inline_functions,
-    put_back,
-    set_aside,
-    set_resize_modes,
-    spell_out_older,
-)
+from ptq_cli.models.older_operators import FIRST_RESIZE_WITH_MODES, set_resize_modes, spell_out_older
+from ptq_cli.models.shapes import put_back, set_aside
 
-OLDEST_OPSET = 7
-"""The oldest that is read, as by ONNX Runtime. Broadcasting got the meaning that it has today with it."""
-OLDEST_IR_VERSION = 4
-"""Before it, each initializer had to be an input as well."""
-WRITTEN_OPSET = 13
-"""An older model is converted to it: QuantizeLinear got its axis there."""
-QUARTER_BYTE_OPSET = 25
-"""The first in which DequantizeLinear reads INT2 and UINT2."""
-DEFAULT_DOMAIN = "ai.onnx"
-"""What a file may call the domain of ONNX's operators; nodes of it have an empty one in onnx_ir."""
-SCAN_OF_ONE_SEQUENCE = 9
-"""Before it, a Scan had a batch of sequences of unequal lengths."""
+OLDEST_OPSET = 7  # as ONNX Runtime; broadcasting got today's meaning with it
+OLDEST_IR_VERSION = 4  # before, each initializer had to be an input as well
+WRITTEN_OPSET = 13  # older models are converted to it: QuantizeLinear got its axis
+QUARTER_BYTE_OPSET = 25  # the first in which DequantizeLinear reads INT2 and UINT2
+DEFAULT_DOMAIN = "ai.onnx"  # in files, beside the empty one that onnx_ir has
+SCAN_OF_ONE_SEQUENCE = 9  # before, a Scan had a batch of sequences
 
 
 def opset_of(model: ir.Model) -> int:
@@ -101,3 +91,14 @@ def _restore_metadata(converted: ir.Model, original: ir.Model) -> None:
             node.metadata_props.update(source.metadata_props)
             node.name = node.name or source.name
     converted.metadata_props.update(original.metadata_props)
+
+
+def inline_functions(model: ir.Model) -> ir.Model:
+    """Return the model without functions of its own; it may be changed in place."""
+    try:
+        return InlinePass()(model).model
+    except (ValueError, PreconditionError) as error:
+        raise InvalidOnnxError(
+            f"the functions of the model cannot be inlined: {first_line(error, 300)}",
+            hint="export it again with one opset for the model and its functions",
+        ) from error

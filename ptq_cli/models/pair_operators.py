@@ -1,6 +1,8 @@
-"""The operators of ONNX that quantize and dequantize, and which of them stand around a value.
+"""Operators that quantize and dequantize, and which of them stand around a value.
 
-Activations of fewer bits than their type have a Clip of integers between the two.
+Activations of fewer bits than their type have a Clip of integers between the two. 4-bit floats have scales on
+two levels (NVFP4): E4M3 for a block of 16, float32 for all blocks; TensorRT finds those of activations at
+each run, by an operator of its own.
 """
 
 import onnx_ir as ir
@@ -9,8 +11,7 @@ from ptq_cli.models.graph_reading import input_at
 
 QUANTIZE, DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
 QUANTIZING = (QUANTIZE, DEQUANTIZE, "DynamicQuantizeLinear")
-CLAMPS = ("Clip", "Relu")
-"""They disappear into the kernel before them, or where the grid allows into the QuantizeLinear behind."""
+CLAMPS = ("Clip", "Relu")  # merge into the kernel before them, or the QuantizeLinear behind
 
 
 def is_pair_node(node: ir.Node | None) -> bool:
@@ -61,16 +62,9 @@ def quantized_by(value: ir.Value) -> list[ir.Node]:
     return [node for node, _ in value.uses() if node.op_type == QUANTIZE]
 
 
-# 4-bit floats with scales on two levels (NVFP4): a block of 16 has an E4M3 scale, and all blocks a float32.
-#
-# TensorRT finds the scales of activations' blocks at each run, by an operator of its own.
-
-
 DOMAIN, DYNAMIC_QUANTIZE = "trt", "TRT_FP4DynamicQuantize"
-BLOCK = 16
-"""Values that share a scale, along the last axis."""
-CARRIERS = ("Cast", "Transpose")
-"""What may stand between the values and the operator that reads them."""
+BLOCK = 16  # values that share a scale, along the last axis
+CARRIERS = ("Cast", "Transpose")  # may stand between the values and their reader
 
 
 def is_dynamic_quantize(node: ir.Node | None) -> bool:

@@ -1,10 +1,6 @@
 """The ONNX model must compute what the source computes."""
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,23 +8,23 @@ import numpy as np
 from ptq_cli.core.errors import ParityError
 from ptq_cli.core.tensors import Array, format_shape
 
-RELATIVE_TOLERANCE = 1e-3
-"""Of the output's largest magnitude. Two float32 runtimes differ by some 1e-6; a wrong graph by far more."""
-
-
-HALF_TOLERANCE = 0.02
-"""Of a float16 model: it keeps 11 bits of each result, and float32 does not round as it does."""
+RELATIVE_TOLERANCE = 1e-3  # of the largest magnitude; two float32 runtimes differ by some 1e-6
+HALF_TOLERANCE = 0.02  # of a float16 model, which keeps 11 bits of each result
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """What is compared with what, and what to do about another shape or other values, for messages."""
+    """Names and hints of a comparison, for messages.
+
+    ``tolerance`` is relative to the largest magnitude.
+    """
 
     reference: str
     other: str
     model: str
     size_hint: str
     value_hint: str
+    tolerance: float = RELATIVE_TOLERANCE
 
 
 WITH_PYTORCH = Compared(
@@ -55,13 +51,11 @@ def require_parity(
     *,
     allow_nan: bool = False,
     compared: Compared = WITH_PYTORCH,
-    tolerance: float = RELATIVE_TOLERANCE,
 ) -> float:
     """Return the largest difference of outputs on one batch, relative to the largest magnitude of its output.
 
-    With ``allow_nan`` NaN in both outputs at the same place does not count; ``tolerance`` is relative as
-    well. Another number of outputs, another shape, NaN in the source's or a larger difference is a
-    ParityError.
+    With ``allow_nan`` NaN in both outputs at the same place does not count. Another number of outputs,
+    another shape, NaN in the source's or a larger difference is a ParityError.
     """
     if len(expected) != len(found):
         raise ParityError(
@@ -85,18 +79,17 @@ def require_parity(
                 "division by zero or an overflow makes them",
             )
         relative, largest = _difference(wanted, got, allow_nan=allow_nan)
-        if not relative <= tolerance:
+        if not relative <= compared.tolerance:
             raise ParityError(
                 f"'{what}': output '{name}' of {compared.model} differs from {compared.reference}'s by "
-                f"{largest:.3g} ({relative:.2%} of its largest value; the limit is {tolerance:.1%})",
+                f"{largest:.3g} ({relative:.2%} of its largest value; the limit is {compared.tolerance:.1%})",
                 hint=compared.value_hint,
             )
         worst = max(worst, relative)
     return worst
 
 
-AT_ONCE = 1 << 22
-"""Values that are compared at once."""
+AT_ONCE = 1 << 22  # values compared at once
 
 
 def _difference(wanted: Array, got: Array, *, allow_nan: bool) -> tuple[float, float]:
@@ -117,25 +110,3 @@ def _difference(wanted: Array, got: Array, *, allow_nan: bool) -> tuple[float, f
         magnitude = float(np.maximum(magnitude, np.max(np.abs(reference), initial=0.0)))
         largest = float(np.maximum(largest, np.max(difference, initial=0.0)))
     return largest / max(magnitude, 1e-6), largest
-
-
-# PyTorch's loaders and exporters talk much: on stdout, on stderr, in warnings and in logs.
-
-
-LOGGERS = ("torch", "torch.onnx", "torch._export", "torch.export", "onnxscript", "onnx_ir")
-
-
-@contextlib.contextmanager
-def quiet_exporter() -> Iterator[None]:
-    """Silence the exporters inside the block; what goes wrong there still raises."""
-    levels = {name: logging.getLogger(name).level for name in LOGGERS}
-    sink = io.StringIO()
-    with warnings.catch_warnings(), contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
-        warnings.simplefilter("ignore")
-        for name in LOGGERS:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-        try:
-            yield
-        finally:
-            for name, level in levels.items():
-                logging.getLogger(name).setLevel(level)

@@ -1,4 +1,4 @@
-"""Shapes and types of what a graph computes, as ONNX infers them."""
+"""Shapes and types as ONNX infers them; large constants are set aside while C++ copies the graph."""
 
 import contextlib
 import logging
@@ -9,8 +9,9 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node, labeled_graphs
 
-LARGE = 1000
-"""Bytes; inference looks into small constants (axes, sizes), and never into larger ones."""
+LARGE_BYTES = 1000  # inference looks into small constants (axes, sizes), and never into larger ones
+LARGE = 1024  # elements, for the same reason in a converter
+Tensors = dict[str, ir.TensorProtocol]
 
 
 def infer_shapes(model: ir.Model, *, strict: bool = True) -> None:
@@ -54,7 +55,7 @@ def _constants_as_inputs(graph: ir.Graph) -> Iterator[None]:
             value.dtype = value.dtype or tensor.dtype
         if value not in fed:
             graph.inputs.append(value)
-        if tensor is None or tensor.nbytes > LARGE:
+        if tensor is None or tensor.nbytes > LARGE_BYTES:
             del graph.initializers[value.name or ""]
             value.const_value = None
     try:
@@ -105,3 +106,37 @@ def _take_type(value: ir.Value, types: Mapping[str, onnx.TypeProto]) -> None:
 def _size(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:
     kind = dimension.WhichOneof("value")
     return getattr(dimension, kind) if kind is not None else None
+
+
+def set_aside(graph: ir.Graph) -> Tensors:
+    """Turn large constants of a graph into inputs, and return their tensors by name."""
+    large = {}
+    inputs = set(graph.inputs)
+    for name, value in list(graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None or tensor.size < LARGE or value in inputs or value.is_graph_output():
+            continue
+        del graph.initializers[name]
+        value.const_value = None
+        value.dtype, value.shape = tensor.dtype, ir.Shape(tensor.shape.numpy())
+        graph.inputs.append(value)
+        large[name] = tensor
+    return large
+
+
+def put_back(graph: ir.Graph, large: Tensors) -> None:
+    """Turn inputs of a graph, or of a copy of it, into the constants again that ``set_aside`` returned."""
+    for value in [item for item in graph.inputs if item.name in large]:
+        graph.inputs.remove(value)
+        value.const_value = large[value.name or ""]
+        graph.register_initializer(value)
+
+
+@contextlib.contextmanager
+def large_constants_aside(graph: ir.Graph) -> Iterator[None]:
+    """Keep large constants of a graph aside inside the block; they are in another order afterwards."""
+    large = set_aside(graph)
+    try:
+        yield
+    finally:
+        put_back(graph, large)

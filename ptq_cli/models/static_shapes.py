@@ -9,8 +9,7 @@ from ptq_cli.core.words import entry_option
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.graph_reading import every_value
 
-SAMPLES = "batch"
-"""What ``model.input_shape`` calls the axis of the samples, whatever a model calls it."""
+SAMPLES = "batch"  # what ``model.input_shape`` calls the axis of the samples
 
 
 def closed_sizes(
@@ -75,7 +74,7 @@ def _wanted(
 
 
 def _key(value: ir.Value, axis: int) -> str:
-    """Return what an open dimension is called."""
+    """Name of an open dimension, or its place."""
     assert value.shape is not None  # noqa: S101 - it has a dimension
     size = value.shape[axis]
     return (None if isinstance(size, int) else size.value) or f"{value.name}[{axis}]"

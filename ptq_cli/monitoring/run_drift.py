@@ -11,7 +11,8 @@ import onnx_ir as ir
 from ptq_cli.amax.finish import ScaleRules
 from ptq_cli.calibdata.bind import BoundDataset, bind_inputs, fit_dataset, fixed_batch_size
 from ptq_cli.calibdata.carries import named_carries
-from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.decode_ahead import decoded_ahead
 from ptq_cli.calibration.collect import collect, counting_on
 from ptq_cli.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.calibration.open_forward import open_forward
@@ -44,7 +45,7 @@ from ptq_cli.placement.ranges import decide_activations, with_moved_statistics
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.recipe.sections import FLOAT16
-from ptq_cli.runtime.tapping.tapped import Forward
+from ptq_cli.runtime.tapping.pieces import Forward
 from ptq_cli.setup.output_checks import input_files, require_free_outputs
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ptq_cli.calibdata.bind import is_step
-from ptq_cli.calibdata.dataset.batches import WHOLE, Shard, parse_shard
+from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
 from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.calibration.calibration_checkpoint import resume
 from ptq_cli.calibration.measure import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ptq_cli.calibdata.dataset.batches import parse_shard
+from ptq_cli.calibdata.dataset.selection import parse_shard
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.files import write_together

@@ -22,7 +22,8 @@ from ptq_cli.core.process import no_cycle_search
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.report_document import LayerEntry
-from ptq_cli.models.files.stored import StoredModel, check_stored, store_model
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.storing import check_stored, store_model
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.pair_operators import is_pair_node

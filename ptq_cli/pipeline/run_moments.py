@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size
-from ptq_cli.calibdata.dataset.batches import WHOLE, Shard, parse_shard
+from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
 from ptq_cli.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.loading.onnx_source import input_specs

@@ -29,8 +29,9 @@ from ptq_cli.evaluation.proof.verification import (
     OutputComparison,
     Verification,
 )
-from ptq_cli.models.batch_axes import Axes, fix_inputs, note_told_axes, noted_axes
+from ptq_cli.models.batch_axes import Axes, note_told_axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.fixed_inputs import fix_inputs
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.opset import opset_of
@@ -53,7 +54,7 @@ from ptq_cli.runtime.engine_registry import at_level, engine_alone, engine_of, m
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import HINT
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
-from ptq_cli.runtime.turns import Batch
+from ptq_cli.runtime.timing import Inputs
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.setup.resolve import Reading, Request, Resolved, resolve, target_of, with_run_data
@@ -74,7 +75,7 @@ class ComparedSamples:
     """
 
     data: str
-    batches: tuple[Batch, ...]
+    batches: tuple[Inputs, ...]
     fixed: int | None
     shapes: Mapping[str, tuple[int, ...]]
     count: int | None = None
@@ -274,7 +275,7 @@ def _few_samples(graph: ir.Model, resolved: Resolved, dataset: Dataset | None) -
     return ComparedSamples(data=dataset.source, batches=(first.inputs,), fixed=fixed, shapes={})
 
 
-def single_samples(batch: Batch, axes: Axes, most: int, size: int = 1) -> list[Batch]:
+def single_samples(batch: Inputs, axes: Axes, most: int, size: int = 1) -> list[Inputs]:
     """Return the first samples of a batch, ``size`` at a time; ``axes`` are those other than the first."""
     own = {name: axes.get(name, 0) if array.ndim else None for name, array in batch.items()}
     sizes = [batch[name].shape[axis] for name, axis in own.items() if axis is not None]

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
-from ptq_cli.models.files.mapped_constants import is_turned
+from ptq_cli.models.files.turned_tables import is_turned
 from ptq_cli.models.graph_reading import constant_shape, every_node
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.placement.target_limits import MATRIX, block_rule

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ptq_cli.models.files.mapped_constants import is_turned
+from ptq_cli.models.files.turned_tables import is_turned
 from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, sole_reader
 from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
 from ptq_cli.plan.graph_questions import (

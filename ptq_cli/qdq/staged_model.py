@@ -13,7 +13,7 @@ from ptq_cli.core.arithmetic import QuantParameters, dequantize, fake_quantize, 
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.cut_stages import Form, Stage, joined_stages
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import PREPACKED, Session
 
 JOINED = 16
 """Stages that run as one where only a tensor before them is on a grid."""
@@ -202,7 +202,7 @@ class StagedModel:
 
 def _session(form: Form) -> Session:
     # One thread each: whole variants run side by side, which no operator has to wait for.
-    return Session(form.model, threads=1, arena=False, prepack=True)
+    return Session(form.model, threads=1, place=PREPACKED)
 
 
 class _Overlay(dict[str, Held]):

@@ -35,7 +35,7 @@ from ptq_cli.recover.second_moments import (
     held_share,
     near_solution,
 )
-from ptq_cli.runtime.probes import multiplied_floats
+from ptq_cli.runtime.products import multiplied_floats
 
 JUDGED = 32
 """Channels that it is judged by how far to go, at most: it is one number for all of them."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.recover.code_search import CodeGrid, Codes
 from ptq_cli.recover.second_moments import Float64s
-from ptq_cli.runtime.probes import multiplied_floats
+from ptq_cli.runtime.products import multiplied_floats
 
 FACTORS = np.linspace(0.55, 1.15, 16)
 """Scales that are tried, of the one with which the largest integer stands for the largest weight."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.recover.second_moments import Float64s, Int64s, Quadratic
-from ptq_cli.runtime.probes import multiplied_floats
+from ptq_cli.runtime.products import multiplied_floats
 
 # The loops of the search for integers and scales, each over the channels or the inputs of a layer.
 #

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, checked
+from ptq_cli.calibdata.dataset.batches import checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.calibration.calibration_checkpoint import CheckpointWriter, advance, resume
 from ptq_cli.calibration.count_batches import (
     AfterBatch,
@@ -27,7 +28,7 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.recover.moments_file import METHOD, Moments, load_moments, save_moments
 from ptq_cli.recover.tensor_moments import MomentSite, TensorMomentCollector, TensorMoments, total_bytes
 from ptq_cli.runtime.machine import Device, Machine
-from ptq_cli.runtime.tapping.tapped import Tensor
+from ptq_cli.runtime.tapping.pieces import Tensor
 
 # The calibration data are run once more, and the products of what layers read are added up.
 

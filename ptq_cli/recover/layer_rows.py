@@ -32,7 +32,7 @@ from ptq_cli.recover.second_moments import (
     second_moments,
     share_that_holds,
 )
-from ptq_cli.runtime.probes import multiplied_floats
+from ptq_cli.runtime.products import multiplied_floats
 
 AT_ONCE = 4096
 """Rows that are multiplied at once: enough for a product of matrices to be fast."""

@@ -14,13 +14,14 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.core.progress import pooled_results
 from ptq_cli.core.tensors import Array, is_array
-from ptq_cli.models.files.stored import StoredModel, constant_bytes
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.storing import constant_bytes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recover.output_noise import Noise, noise_of, sqnr_of
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Kernels, Session
 from ptq_cli.runtime.tapping.taps import tap
 
 Name = TypeVar("Name", bound=Any)
@@ -379,7 +380,7 @@ def _all_run(
     model: StoredModel, pieces: Sequence[Piece], threads: int, *, integer_kernels: bool = True
 ) -> Iterator[Iterator[list[Array]]]:
     """Give a model's outputs for each piece, in order; what was not asked for when it ends is not run."""
-    session = Session(model, threads=1, integer_kernels=integer_kernels)
+    session = Session(model, threads=1, kernels=Kernels(integers=integer_kernels))
     with ThreadPoolExecutor(threads, "ranges") as pool:
         ahead = deque(pool.submit(session.run, dict(piece)) for piece in pieces)
         try:

@@ -19,7 +19,8 @@ from ptq_cli.core.process import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
-from ptq_cli.models.files.stored import check_stored, is_large, serialize, store_mapped
+from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.files.storing import check_stored, is_large, store_mapped
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.calibdata.dataset.batches import WHOLE
+from ptq_cli.calibdata.dataset.selection import WHOLE
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.files import PartialFolder
 from ptq_cli.core.progress import Progress, ProgressCallback
-from ptq_cli.models.files.stored import StoredModel, mapped_model, serialize
+from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.models.files.storing import mapped_model
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.placement.ranges import (
     with_moved_statistics,

@@ -12,7 +12,7 @@ from ptq_cli.qdq.cut_stages import Form, Stage
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.staged_model import Held, floats_of, integers_of
 from ptq_cli.recover.spill_store import Shelf
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import PREPACKED, Session
 
 Tapped = Callable[[int, Array], None]
 """Is given the number of a piece and its tapped tensor."""
@@ -61,7 +61,7 @@ class SampleStream:
         made: list[dict[str, Held]] = [{} for _ in range(self._count)]
         floats = [port.name for port in form.outputs if not port.integers]
         shown = _with_output(model, tap, floats) if keep else _up_to(model, tap)
-        session = Session(shown, threads=1, arena=False, prepack=True)
+        session = Session(shown, threads=1, place=PREPACKED)
 
         def one(piece: int) -> None:
             feeds = {

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.host_kernels import compiled
-from ptq_cli.runtime.probes import multiplied_floats
+from ptq_cli.runtime.products import multiplied_floats
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]

@@ -9,13 +9,12 @@ import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError, first_line
 from ptq_cli.runtime.machine import Device
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Place, Session
 
-DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")
-"""They put their files into the same folder: of two that are installed, the later one hides the other."""
+DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")  # into one folder: the later one hides the other
 SAME_VERSION = "onnxruntime-gpu, torch and the driver must be for the same CUDA version"
+# As CUDA, PyTorch, ONNX Runtime's allocator, cuDNN and cuBLAS say it
 OUT_OF_MEMORY = re.compile("out of memory|failed to allocate memory|(CUDNN|CUBLAS)_STATUS_ALLOC_FAILED", re.I)
-"""As CUDA, PyTorch, ONNX Runtime's allocator, cuDNN and cuBLAS say it."""
 INSTALL = "pip uninstall onnxruntime onnxruntime-gpu, then pip install onnxruntime-gpu"
 
 
@@ -79,7 +78,7 @@ def _try(device: Device) -> None:
     from ptq_cli.runtime.tapping.on_device import as_tensors
 
     try:
-        session = Session(_negation(), threads=1, device=device)
+        session = Session(_negation(), threads=1, place=Place(device))
         (tensor,) = as_tensors(session.run_on_device({"x": np.array([1.0, 2.0], np.float32)}))
         found = (tensor * 2).tolist()
     # Of torch; its errors of CUDA are RuntimeErrors.

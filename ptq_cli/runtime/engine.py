@@ -1,4 +1,4 @@
-"""What a runtime has to be able to do, so that a target can name it."""
+"""The interface of a runtime that a target can name, and the names by which it is asked for nodes."""
 
 import re
 from abc import ABC, abstractmethod
@@ -17,13 +17,12 @@ from ptq_cli.plan.target.rules import RUNTIME_TITLES
 
 Placement = Literal["integer", "float", "gone"]
 Model = bytes | Path | StoredModel
-ON_HTP, ON_FLOATS, ON_CPU = "HTP", "HTP float16", "CPU"
-"""The kernels of Qualcomm's HTP: in integers, in floats, and what it leaves to the processor beside it."""
+ON_HTP, ON_FLOATS, ON_CPU = "HTP", "HTP float16", "CPU"  # kernels of Qualcomm's HTP, and beside it
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What became of an operator.
+    """The kernel of an operator.
 
     Attributes:
         placement: ``"integer"``, ``"float"``, or ``"gone"``: the runtime merged it into another operator, or
@@ -73,7 +72,7 @@ class Engine(ABC):
 
     @property
     def title(self) -> str:
-        """What its makers call it."""
+        """The name by its makers."""
         return RUNTIME_TITLES[self.name]
 
     @abstractmethod
@@ -94,7 +93,7 @@ class Engine(ABC):
 
     @abstractmethod
     def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
-        """Return what became of each node, those of nested graphs too, by its name.
+        """Return the kernel of each node, those of nested graphs too, by its name.
 
         The model is left as it is; the names of its nodes are unique.
         """
@@ -112,11 +111,8 @@ class Engine(ABC):
         )
 
 
-# Names by which the nodes of a graph are found again in what a runtime makes of it.
-
-
+# The index of a node in the graph's order, in a name that a runtime made of one of ``marked_graph``
 MARK = re.compile(r"ptq\.(?:node|value)(\d+)\.")
-"""The index of a node in the graph's order, in a name that a runtime made of one of ``marked_graph``."""
 
 
 def marked_graph(model: ir.Model) -> ir.Model:

@@ -1,201 +1,15 @@
-"""The runtimes by name. A new one is a file, a line here, and its name in ``plan.target.rules``."""
+"""Runtimes by name, and which of them runs a target. A new one is a file and a line here."""
 
-import re
-import tempfile
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-
-import onnx
-import onnx_ir as ir
-import onnxruntime
+from collections.abc import Mapping, Sequence
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.graph_reading import every_node
-from ptq_cli.models.integer_operators import INTEGER_OPERATORS, is_integer_operator
-from ptq_cli.models.pair_operators import QUANTIZE, QUANTIZING
-from ptq_cli.plan.target.rules import ONNXRUNTIME, OPENVINO, QNN, RUNTIME_TITLES, Target
-from ptq_cli.runtime.block_levels import EXACT
-from ptq_cli.runtime.engine import Engine, Kernel, KernelCounts, Model, Placement
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.plan.target.rules import ONNXRUNTIME, OPENVINO, QNN, Target
+from ptq_cli.runtime.engine import Engine
+from ptq_cli.runtime.onnxruntime_engine import AS_WRITTEN, EXACT_BLOCKS, IN_FLOATS, ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import QNN_HTP, is_installed
-from ptq_cli.runtime.session import Session
-
-# Which kernels ONNX Runtime runs a model with: of each operator, and how many of each kind.
-
-
-BLOCK_KERNELS = ("MatMulNBits", "GatherBlockQuantized")
-"""They read weights in blocks, and give floats."""
-LEAVE_INTEGERS = (
-    *INTEGER_OPERATORS,
-    *QUANTIZING,
-    *BLOCK_KERNELS,
-    "Cast",
-    "If",
-    "Loop",
-    "Scan",
-    "Shape",
-    "Size",
-)
-"""They read integers, and their results are not the integers of a quantized tensor."""
-QGEMM_SCALE = 7
-"""Its input that holds the scale of the result."""
-AROUND = (*QUANTIZING, "Transpose", "Cast", "ReorderInput", "ReorderOutput")
-"""What ONNX Runtime puts beside an operator, under a name that is made of the operator's."""
-INTEGER_TYPES = (
-    onnx.TensorProto.UINT8,
-    onnx.TensorProto.INT8,
-    onnx.TensorProto.UINT16,
-    onnx.TensorProto.INT16,
-    onnx.TensorProto.UINT4,
-    onnx.TensorProto.INT4,
-    onnx.TensorProto.UINT2,
-    onnx.TensorProto.INT2,
-)
-INTEGER_KERNELS = {
-    "Conv": ("QLinearConv", "ConvInteger", "QLinearConv_NHWC"),
-    "Gemm": ("QGemm",),
-    "MatMul": ("QLinearMatMul", "MatMulIntegerToFloat", "MatMulInteger", "DynamicQuantizeMatMul"),
-    "Add": ("QLinearAdd",),
-    "Mul": ("QLinearMul",),
-    "Concat": ("QLinearConcat",),
-    "LSTM": ("DynamicQuantizeLSTM",),
-    "MatMulNBits": ("MatMulNBits",),
-}
-FLOAT_KERNELS = {
-    "Conv": ("Conv", "FusedConv"),
-    "Gemm": ("Gemm", "FusedGemm"),
-    "MatMul": ("MatMul", "FusedMatMul"),
-    "LSTM": ("LSTM",),
-}
-ORIGIN = re.compile(r"node(\d+)\.")
-
-
-def count_kernels(model: bytes | Path | StoredModel) -> KernelCounts:
-    """Let ONNX Runtime optimize a model, and count what became integer."""
-    counts = Counter(node.op_type for node, _ in _placements(optimized_by_runtime(model).graph))
-    return KernelCounts(
-        RUNTIME_TITLES[ONNXRUNTIME],
-        {name: sum(counts[kernel] for kernel in kernels) for name, kernels in INTEGER_KERNELS.items()},
-        {name: sum(counts[kernel] for kernel in kernels) for name, kernels in FLOAT_KERNELS.items()},
-    )
-
-
-def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
-    """Let ONNX Runtime optimize a model, and return the kernel of each node, those of nested graphs too.
-
-    Every node gets a name that ONNX Runtime keeps, or makes others of; so an operator is found again where
-    the file gives no names, or the same one twice. The model is left as it is; the names of its nodes are
-    unique.
-    """
-    marked = model.clone()
-    nodes = zip(every_node(marked.graph), every_node(model.graph), strict=True)
-    for index, (node, original) in enumerate(nodes):
-        if node.op_type != original.op_type:
-            raise RuntimeError("a cloned graph has another order")
-        node.name = f"node{index}."
-    optimized = optimized_by_runtime(serialize(marked))
-    found: dict[int, Kernel] = {}
-    for kernel, placement in _placements(optimized.graph):
-        origin = ORIGIN.match(kernel.name)
-        if origin is None:
-            continue
-        index = int(origin.group(1))
-        if index in found and kernel.op_type in AROUND:
-            continue
-        found[index] = Kernel(placement, kernel.op_type)
-    gone = Kernel("gone")
-    return {node.name or "": found.get(index, gone) for index, node in enumerate(every_node(model.graph))}
-
-
-def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
-    """Return what ONNX Runtime makes of a model before it runs it; without constants that lie outside."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "optimized.onnx"
-        Session(model, threads=1, save_optimized=path, apart=True)
-        return onnx.load(path, load_external_data=False)
-
-
-def _placements(
-    graph: onnx.GraphProto, around: frozenset[str] = frozenset()
-) -> Iterator[tuple[onnx.NodeProto, Placement]]:
-    """Yield each kernel with where it computes; types are followed, since the file does not hold them all.
-
-    ``around`` are integers of the graphs that it is nested in.
-    """
-    integers = set(around) | {
-        tensor.name for tensor in graph.initializer if tensor.data_type in INTEGER_TYPES
-    }
-    integers |= {info.name for info in graph.input if info.type.tensor_type.elem_type in INTEGER_TYPES}
-    for kernel in graph.node:
-        moves = bool(kernel.input) and kernel.input[0] in integers and kernel.op_type not in LEAVE_INTEGERS
-        is_linear = kernel.op_type.startswith("QLinear")
-        # A QGemm without the scale of its result gives floats.
-        requantizes = kernel.op_type == "QGemm" and len(kernel.input) > QGEMM_SCALE
-        if moves or is_linear or requantizes or kernel.op_type == QUANTIZE:
-            # The second result of a MaxPool is of indices.
-            integers.update(kernel.output if kernel.op_type == "Split" else kernel.output[:1])
-        else:
-            integers.difference_update(kernel.output)  # Around it the name may be that of integers.
-        yield kernel, "integer" if moves or is_integer_operator(kernel.op_type) else "float"
-        for attribute in kernel.attribute:
-            for nested in (attribute.g, *attribute.graphs):
-                yield from _placements(nested, frozenset(integers))
-
-
-# ONNX Runtime as the runtime of a target.
-
-
-class OnnxRuntime(Engine):
-    """The runtime that everything else of ptq works with, too."""
-
-    name = ONNXRUNTIME
-    has_profiler = True
-
-    def __init__(
-        self, accuracy_level: int | None = None, *, exact_sums: bool = False, integer_kernels: bool = True
-    ) -> None:
-        """Make a runtime.
-
-        With ``exact_sums``, no sum of two products saturates, on any processor, where activations are int8.
-        Without ``integer_kernels``, pairs are computed as they are written.
-        """
-        self._level, self._exact_sums, self._integer_kernels = accuracy_level, exact_sums, integer_kernels
-
-    @property
-    def title(self) -> str:
-        """What its makers call it, and the level if one was chosen."""
-        return super().title if self._level is None else f"{super().title} at accuracy level {self._level}"
-
-    def require(self) -> None:
-        """Do nothing: ptq depends on it."""
-
-    def version(self) -> str:
-        """Return its name and version."""
-        return f"onnxruntime {onnxruntime.__version__}"
-
-    def open(self, model: Model, *, threads: int) -> Session:
-        """Return a session."""
-        return Session(
-            model,
-            threads=threads,
-            accuracy_level=self._level,
-            exact_sums=self._exact_sums,
-            integer_kernels=self._integer_kernels,
-        )
-
-    def find_kernels(self, model: ir.Model) -> Mapping[str, Kernel]:
-        """Return the kernel of each node, from the graph that it optimized."""
-        return find_kernels(model)
-
-    def count_kernels(self, model: StoredModel) -> KernelCounts:
-        """Return how many kernels there are, from the graph that it optimized."""
-        return count_kernels(model)
-
-
-ONNX_RUNTIME = OnnxRuntime()
-
+from ptq_cli.runtime.session import Kernels
 
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (ONNX_RUNTIME, OPEN_VINO, QNN_HTP)}
 
@@ -215,16 +29,8 @@ def require_runtime(target: Target) -> None:
         engine.require()
 
 
-EXACT_BLOCKS = OnnxRuntime(accuracy_level=EXACT)
-"""ONNX Runtime without rounding the activations beside weights in blocks."""
-AS_WRITTEN = OnnxRuntime(accuracy_level=EXACT, exact_sums=True)
-"""ONNX Runtime for files of other runtimes, which do not saturate where this processor does."""
-IN_FLOATS = OnnxRuntime(accuracy_level=EXACT, integer_kernels=False)
-"""ONNX Runtime for files on whose grids its integer kernels are wrong (``Target.pairs_as_written``)."""
-
-
 def measuring_engine(target: Target, asked: str | None = None) -> Engine:
-    """Return what models of a target are measured with: its runtime, or ONNX Runtime if it names none.
+    """Return the runtime that measures models of a target: its own, or ONNX Runtime if it names none.
 
     ONNX Runtime then rounds no activations beside weights in blocks: the target's runtime does not.
     The recipe may ask for another by name.
@@ -240,26 +46,13 @@ def measuring_engine(target: Target, asked: str | None = None) -> Engine:
 
 
 def engine_alone(target: Target, asked: str | None = None) -> Engine | None:
-    """Return what runs each kernel of a target's files alone; None if they are not compared so."""
+    """Return the runtime of single kernels of a target's files; None if they are not compared so."""
     name = asked or target.runtime
     if name == OPENVINO:
         return OPEN_VINO
     if name == QNN:
         return QNN_HTP if is_installed() else None
     return EXACT_BLOCKS if name == ONNXRUNTIME and not target.pairs_as_written else None
-
-
-def at_level(engine: Engine, level: int | None) -> Engine:
-    """Return a runtime with an accuracy level of MatMulNBits; itself without one, and if it has none.
-
-    Example:
-        >>> at_level(ONNX_RUNTIME, 0).title, at_level(OPEN_VINO, 0).title, at_level(ONNX_RUNTIME, None).title
-        ('ONNX Runtime at accuracy level 0', 'OpenVINO', 'ONNX Runtime')
-    """
-    return OnnxRuntime(level) if level is not None and engine is ONNX_RUNTIME else engine
-
-
-# A large model that is opened for each batch: of two that are compared, only one is in memory.
 
 
 class ReopenedModel:
@@ -278,3 +71,13 @@ class ReopenedModel:
     def run(self, inputs: Mapping[str, Array]) -> Sequence[Array]:
         """Return the outputs for one batch."""
         return self._engine.open(self._model, threads=self._threads).run(inputs)
+
+
+def at_level(engine: Engine, level: int | None) -> Engine:
+    """Return a runtime with an accuracy level of MatMulNBits; itself without one, and if it has none.
+
+    Example:
+        >>> at_level(ONNX_RUNTIME, 0).title, at_level(OPEN_VINO, 0).title, at_level(ONNX_RUNTIME, None).title
+        ('ONNX Runtime at accuracy level 0', 'OpenVINO', 'ONNX Runtime')
+    """
+    return OnnxRuntime(Kernels(level)) if level is not None and engine is ONNX_RUNTIME else engine

@@ -1,4 +1,4 @@
-"""The part of the machine that a command may use."""
+"""The part of the machine that a command may use: a device, threads, memory."""
 
 import os
 import re
@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 
 from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.known_names import did_you_mean
-
-# Where a model runs and its tensors are counted: on the host's processor, or on a GPU through CUDA.
-
 
 CUDA = "cuda"
 KINDS = ("cpu", CUDA)

@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
 DEVICE = "CPU"
 HINT = "pip install 'ptq-cli[openvino]'"
-MOST_SHAPES = 4
-"""So many shapes of inputs a model is compiled for, at most: with known shapes it is up to a third faster."""
+MOST_SHAPES = 4  # of inputs that a model is compiled for: up to a third faster
 SAID_LIMIT = 400
-ON_ARM = "Convolution input precision should be single"
-"""What OpenVINO 2026.4 says on ARM of a Pad of integers before a Conv, which pads an image's channels."""
+ON_ARM = "Convolution input precision should be single"  # OpenVINO 2026.4 on a Pad of integers
 HINT_ON_ARM = "on ARM, OpenVINO cannot pad channels of integers: export with --target openvino"
 HINT_OF_FAILURE = "check that OpenVINO supports the model's operators and this batch size"
 NOT_LOADED, FAILED = "OpenVINO cannot load the model", "OpenVINO failed on a batch"
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 INTEGERS = ("i8", "u8")
+# What OpenVINO puts beside an operator under its name, and the operators that these are themselves
 AROUND = {
     "Const": (),
     "Convert": (),
@@ -43,9 +42,7 @@ AROUND = {
     "Reshape": ("Reshape", "Flatten", "Squeeze", "Unsqueeze"),
     "Transpose": ("Transpose",),
 }
-"""What OpenVINO puts beside an operator under its name, and the operators that these are themselves."""
-UNNAMED = ("unknown", "undef")
-"""How names of primitives begin that are chosen when the shapes are known, or that have no name."""
+UNNAMED = ("unknown", "undef")  # prefixes of primitives without a name, or chosen with the shapes
 
 
 class OpenVino(Engine):
@@ -130,7 +127,7 @@ class CompiledModel:
             raise _failed(FAILED, error) from error
 
     def _request(self, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-        """Return what runs a batch of these shapes: for the first few, a model that is compiled for them."""
+        """Return the request for these shapes: for the first few, of a model that is compiled for them."""
         own = tuple(sorted(shapes.items()))
         is_fixed = self._fits_shapes and len(self._requests) < MOST_SHAPES
         key = own if is_fixed else ()

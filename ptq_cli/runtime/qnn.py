@@ -38,12 +38,10 @@ from ptq_cli.runtime.session import DATA_FOLDER, SILENT, failed_load, failed_run
 MODULE = "onnxruntime_qnn"
 PROVIDER = "QNNExecutionProvider"
 HINT = "pip install 'ptq-cli[qnn]' on x86-64 Linux with Python 3.11 or newer"
+# An HTP of version 73. Without one the simulator is a version 68, which computes neither float16 nor
+# products of 16-bit activations.
 SOC_MODEL = 60
-"""An HTP of version 73. Without one the simulator is a version 68, which computes neither float16 nor
-products of 16-bit activations."""
-MOST_SHAPES = 4
-"""So many shapes of inputs a model is compiled for, at most."""
-
+MOST_SHAPES = 4  # of inputs that a model is compiled for
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
@@ -206,7 +204,7 @@ def _session(
 
 
 def compile_context(model: StoredModel, soc_model: int) -> bytes:
-    """Return what the HTP's compiler makes of a model: an ONNX file that only that chip's runtime reads."""
+    """Compile a model for an HTP: an ONNX file that only that chip's runtime reads."""
     graph, folder = _graph_of(model)
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "context.onnx"

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: threads, errors, and running a batch."""
+"""ONNX Runtime sessions: threads, running a batch, and errors with a hint."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,16 +17,20 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
-from ptq_cli.runtime.block_levels import OPTION, LeftOut, decoded, has_four_bits, left_out
+from ptq_cli.runtime.accuracy_level import OPTION
 from ptq_cli.runtime.machine import HOST, Device, usable_cores
+from ptq_cli.runtime.narrow_types import (
+    DisabledOptimizers,
+    disabled_optimizers,
+    has_four_bits,
+    without_four_bits,
+)
 
-SILENT = 4
-"""ONNX Runtime's log level at which it prints only what is fatal; failures raise all the same."""
+SILENT = 4  # log level of fatal errors only; failures raise all the same
 OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
+# Makes unsigned activations of signed ones, for kernels that saturate on x86 without VNNI. (The option
+# x64quantprecision, for unsigned ones too, fails to load weights behind a QuantizeLinear.)
 SHIFTED = "QDQS8ToU8Transformer"
-"""Makes unsigned activations of signed ones, for kernels that saturate on x86 without VNNI.
-
-(The option x64quantprecision, for unsigned ones too, fails to load weights behind a QuantizeLinear.)"""
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NUMPY_DTYPES = {
     "tensor(float)": np.float32,
@@ -60,6 +64,59 @@ def _ended_after(seconds: float | None) -> Iterator[onnxruntime.RunOptions | Non
         timer.cancel()
 
 
+@dataclass(frozen=True)
+class Kernels:
+    """How quantized operators are computed.
+
+    Attributes:
+        accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
+        exact_sums: no sum of two products saturates on this processor where activations are int8.
+        integers: ONNX Runtime makes integer kernels of Q/DQ pairs: it then quantizes float weights beside
+            quantized activations, too. False computes pairs as they are written.
+    """
+
+    accuracy_level: int | None = None
+    exact_sums: bool = False
+    integers: bool = True
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a session runs, and what memory it keeps there.
+
+    Attributes:
+        device: ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no kernel for, ONNX Runtime
+            runs on the host.
+        arena: keep memory for the next run; False gives it back, which takes time and saves memory.
+        prepack: copy constants outside the graph into the form that kernels like best, too: this takes their
+            memory, for a session that runs often.
+    """
+
+    device: Device = HOST
+    arena: bool = True
+    prepack: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files that a session writes.
+
+    Attributes:
+        graph: the graph that ONNX Runtime made of the model.
+        apart: large constants of that graph lie in a file beside it, and are not copied into the form that
+            kernels like best: the graph is to be looked at, and not run.
+        times: how the file of the time of each kernel begins; ``end_profile`` returns its path.
+    """
+
+    graph: Path | None = None
+    apart: bool = False
+    times: Path | None = None
+
+
+DEFAULT_KERNELS, ON_HOST, NOTHING_WRITTEN = Kernels(), Place(), Written()
+NO_ARENA, PREPACKED = Place(arena=False), Place(arena=False, prepack=True)
+
+
 class Session:
     """A model that runs.
 
@@ -74,15 +131,9 @@ class Session:
         *,
         threads: int = 0,
         optimize: bool = True,
-        save_optimized: Path | None = None,
-        apart: bool = False,
-        arena: bool = True,
-        prepack: bool = False,
-        profile: Path | None = None,
-        device: Device = HOST,
-        accuracy_level: int | None = None,
-        exact_sums: bool = False,
-        integer_kernels: bool = True,
+        kernels: Kernels = DEFAULT_KERNELS,
+        place: Place = ON_HOST,
+        writes: Written = NOTHING_WRITTEN,
     ) -> None:
         """Open a session.
 
@@ -91,38 +142,29 @@ class Session:
                 memory, and not copied into the form that kernels like best.
             threads: of one operator; 0 for one a core that this process may use.
             optimize: let ONNX Runtime fuse; False runs the graph operator by operator, as it is written.
-            save_optimized: write the graph that ONNX Runtime made of it there.
-            apart: write the large constants of that graph into a file beside it, and do not copy them into
-                the form that kernels like best: the graph is to be looked at, and not run.
-            arena: keep memory for the next run; False gives it back, which takes time and saves memory.
-            prepack: copy constants outside the graph into the form that kernels like best, too: this takes
-                their memory, for a session that runs often.
-            profile: measure each kernel, for ``end_profile``; its file's name begins with this path.
-            accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
-            exact_sums: no sum of two products saturates on this processor where activations are int8.
-            integer_kernels: let ONNX Runtime make them of Q/DQ pairs: it then quantizes float weights beside
-                quantized activations, too. False computes pairs as they are written.
-            device: where it runs; ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no
-                kernel for, ONNX Runtime runs on the host.
+            kernels: how quantized operators are computed.
+            place: where it runs.
+            writes: files that it writes.
         """
         _silence_default_logger()
-        options = _options(threads, optimize=optimize, arena=arena, device=device)
-        if accuracy_level is not None:
-            options.add_session_config_entry(OPTION, str(accuracy_level))
-        if not integer_kernels:
+        options = _options(threads, optimize=optimize, place=place)
+        if kernels.accuracy_level is not None:
+            options.add_session_config_entry(OPTION, str(kernels.accuracy_level))
+        if not kernels.integers:
             options.add_session_config_entry("session.disable_quant_qdq", "1")
-        if save_optimized is not None:
-            options.optimized_model_filepath = str(save_optimized)
-            if apart:
-                options.add_session_config_entry(OPTIMIZED_DATA, f"{save_optimized.name}{DATA_SUFFIX}")
-        if profile is not None:
-            options.enable_profiling, options.profile_file_prefix = True, str(profile)
-        folder = model.folder if isinstance(model, StoredModel) else None
-        if folder is not None:
-            options.add_session_config_entry(DATA_FOLDER, str(folder))
-        if apart or (isinstance(model, StoredModel) and model.is_apart and not prepack):
+        if writes.graph is not None:
+            options.optimized_model_filepath = str(writes.graph)
+            if writes.apart:
+                options.add_session_config_entry(OPTIMIZED_DATA, f"{writes.graph.name}{DATA_SUFFIX}")
+        if writes.times is not None:
+            options.enable_profiling, options.profile_file_prefix = True, str(writes.times)
+        stored = model if isinstance(model, StoredModel) else None
+        if stored is not None and stored.folder is not None:
+            options.add_session_config_entry(DATA_FOLDER, str(stored.folder))
+        if writes.apart or (stored is not None and stored.is_apart and not place.prepack):
             options.add_session_config_entry("session.disable_prepacking", "1")
-        self._session = _opened(_source(model), options, device, [SHIFTED] if exact_sums else [])
+        device = place.device
+        self._session = _opened(_source(model), options, device, [SHIFTED] if kernels.exact_sums else [])
         self._device = device
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
 
@@ -158,7 +200,7 @@ class Session:
         return str(self._session.end_profiling())
 
     def bind_outputs(self, outputs: Sequence[Array]) -> "OutputBinding":
-        """Return what ``run_bound`` takes to write all the outputs into arrays, as often as it is called.
+        """Return arrays bound to the outputs, for any number of calls of ``run_bound``.
 
         Shapes:
             outputs: as ``run`` returns them for the inputs of those runs.
@@ -214,17 +256,17 @@ class OutputBinding:
     binding: Any
 
 
-def _options(threads: int, *, optimize: bool, arena: bool, device: Device) -> "onnxruntime.SessionOptions":
-    """Return what all sessions have in common."""
+def _options(threads: int, *, optimize: bool, place: Place) -> "onnxruntime.SessionOptions":
+    """Options of any session."""
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimize else levels.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads or usable_cores()
     # Threads that spin while they wait take the cores from the counting, and from everyone else's work.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.enable_cpu_mem_arena = options.enable_mem_pattern = arena
+    options.enable_cpu_mem_arena = options.enable_mem_pattern = place.arena
     options.log_severity_level = SILENT
-    options.use_deterministic_compute = not device.is_host
+    options.use_deterministic_compute = not place.device.is_host
     return options
 
 
@@ -233,13 +275,13 @@ def _source(model: bytes | Path | StoredModel) -> str | bytes:
     if isinstance(model, Path):
         return str(model)
     content = model.content if isinstance(model, StoredModel) else model
-    return decoded(content) if has_four_bits(content) else content
+    return without_four_bits(content) if has_four_bits(content) else content
 
 
 def _opened(
     source: str | bytes, options: "onnxruntime.SessionOptions", device: Device, without: Sequence[str]
 ) -> "onnxruntime.InferenceSession":
-    leave = LeftOut() if isinstance(source, str) else left_out(source)
+    leave = DisabledOptimizers() if isinstance(source, str) else disabled_optimizers(source)
     if leave.everything:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
@@ -282,11 +324,7 @@ def _spec(item: onnxruntime.NodeArg) -> TensorSpec:
     return TensorSpec(item.name, np.dtype(NUMPY_DTYPES[item.type]), shape)
 
 
-# What ONNX Runtime says when it cannot load or run a model, as an error with a hint.
-
-
-SAID_LIMIT = 400
-"""Characters of ONNX Runtime's message that are passed on."""
+SAID_LIMIT = 400  # characters of ONNX Runtime's message that are passed on
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
 OTHER_SIZE = (
     "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter text.window"

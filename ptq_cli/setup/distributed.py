@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from ptq_cli.calibdata.dataset.batches import Shard
+from ptq_cli.calibdata.dataset.selection import Shard
 from ptq_cli.collectors.calibration_file import Counted, Item, Part, merge_calibrations
 from ptq_cli.core.errors import RanksError
 from ptq_cli.core.process import stdout_apart

@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,25 +15,20 @@ from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
 from ptq_cli.core.process import give_back_held_blocks
 from ptq_cli.core.tensors import Array, TensorSpec, is_array
 from ptq_cli.models import batch_axes
-from ptq_cli.models.files.stored import (
-    StoredModel,
-    check_stored,
-    is_large,
-    read_mapped,
-    read_model,
-    serialize,
-    store_mapped,
-)
+from ptq_cli.models.files.stored import StoredModel, read_mapped, read_model, serialize
+from ptq_cli.models.files.storing import check_stored, is_large, store_mapped
+from ptq_cli.models.fixed_inputs import fixed_earlier, shown_value
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
 from ptq_cli.models.loading.open_model import open_model
 from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
 from ptq_cli.models.opset import opset_of
-from ptq_cli.models.parity import HALF_TOLERANCE, RELATIVE_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
-from ptq_cli.models.preparing.prepare_graph import Prepared, forget_contradicted, prepare_model
+from ptq_cli.models.parity import HALF_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
+from ptq_cli.models.preparing.interface import forget_contradicted
+from ptq_cli.models.preparing.prepare_graph import Prepared, prepare_model
 from ptq_cli.recipe.sections import ModelSettings
-from ptq_cli.runtime.block_levels import LeftOut, has_four_bits, left_out
-from ptq_cli.runtime.probes import know_foreign_types, require_known_opset
+from ptq_cli.runtime.known_operators import know_foreign_types, require_known_opset
+from ptq_cli.runtime.narrow_types import DisabledOptimizers, disabled_optimizers, has_four_bits
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.carried import fitting_data, with_state_axes
 from ptq_cli.setup.example_inputs import Shapes, example_inputs, one_sample
@@ -64,10 +59,10 @@ class FloatModel:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done to the model that a user should know, a sentence each."""
-        fixed = batch_axes.fixed_earlier(self.model).items()
+        fixed = fixed_earlier(self.model).items()
         return (
             *self.source_notes,
-            *(f"the input '{name}' is fixed to {batch_axes.shown_value(value)}" for name, value in fixed),
+            *(f"the input '{name}' is fixed to {shown_value(value)}" for name, value in fixed),
             *self.prepared.notes,
         )
 
@@ -199,12 +194,12 @@ def _compared(
     del session  # What is compared may take as much memory.
     give_back_held_blocks()
     if expected is not None and found is not None:
+        compared = WITH_FILE if is_onnx else WITH_PYTORCH
         parity = require_parity(
             *_comparable(expected, found, names, is_onnx=is_onnx),
             file.path.name,
             allow_nan=allow_nan,
-            compared=WITH_FILE if is_onnx else WITH_PYTORCH,
-            tolerance=HALF_TOLERANCE if prepared.widened else RELATIVE_TOLERANCE,
+            compared=replace(compared, tolerance=HALF_TOLERANCE) if prepared.widened else compared,
         )
     outputs = dict(zip(names, found or (), strict=False))
     return parity, _shapes({**example, **outputs})
@@ -240,7 +235,11 @@ def _as_opened(path: Path) -> Path | StoredModel:
     if left is None:
         return read_model(path)
     content = left.message.SerializeToString()
-    return read_model(path) if has_four_bits(content) or left_out(content) != LeftOut() else path
+    return (
+        read_model(path)
+        if has_four_bits(content) or disabled_optimizers(content) != DisabledOptimizers()
+        else path
+    )
 
 
 def _run_or_none(session: Session, example: Example) -> list[Array] | None:

@@ -11,8 +11,8 @@ from typing import Annotated, Any, get_args, get_origin
 
 from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.calibdata.checked_settings import CHANNELS as IMAGE_CHANNELS
-from ptq_cli.calibdata.checked_settings import LAYOUTS
+from ptq_cli.calibdata.images.image_settings import CHANNELS as IMAGE_CHANNELS
+from ptq_cli.calibdata.images.image_settings import LAYOUTS
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.entry_points import is_entry_point

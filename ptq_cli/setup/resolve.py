@@ -11,7 +11,8 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import check_amax_settings
 from ptq_cli.amax.overrides import check_overrides
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, rename_arrays
+from ptq_cli.calibdata.dataset.labels import LABEL_NAMES
+from ptq_cli.calibdata.dataset.renaming import rename_arrays
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import EmptyDataError, GateError, RecipeValueError, UsageError

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from ptq_cli.report.text import summary
-from ptq_cli.report.text.tables import BEST, trade_off_table
+from ptq_cli.report.text import comparison as lines
+from ptq_cli.report.text.comparison import BEST, trade_off_table
 from ptq_cli.terminal.output import print_table, say
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ def print_comparison(result: "ComparisonResult") -> None:
 def _show_changes(comparison: "ReportChanges") -> None:
     if not comparison.same_samples:
         say("note: the reports used different data, which also changes the metrics")
-    print_table(summary.change_table(comparison), right=(1, 2, 3, 4))
-    say(summary.size_line(comparison))
-    if latency := summary.latency_line(comparison):
+    print_table(lines.change_table(comparison), right=(1, 2, 3, 4))
+    say(lines.size_line(comparison))
+    if latency := lines.latency_line(comparison):
         say(latency)
-    print_table(summary.difference_table(comparison))
-    print_table(summary.moved_table(comparison))
-    print_table(summary.worse_table(comparison), right=(2, 3, 4))
-    say(summary.worse_line(comparison))
+    print_table(lines.difference_table(comparison))
+    print_table(lines.moved_table(comparison))
+    print_table(lines.worse_table(comparison), right=(2, 3, 4))
+    say(lines.worse_line(comparison))
     if not comparison.changes and not comparison.layers:
         say("same model, settings, data and versions")
 

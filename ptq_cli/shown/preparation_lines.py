@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ptq_cli.models.preparing.passes.registry import PASSES
-from ptq_cli.report.text.summary import Table
+from ptq_cli.report.text.numbers import Table
 from ptq_cli.terminal.output import print_table, say
 from ptq_cli.terminal.phrases import as_typed, closeness, shown_path
 

@@ -4,7 +4,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from ptq_cli.pipeline.views.calibration_view import shown_name
-from ptq_cli.report.text.tables import format_range, format_share
+from ptq_cli.report.text.numbers import format_range, format_share
 from ptq_cli.shown.channel_tables import (
     channel_lines,
     channel_table,

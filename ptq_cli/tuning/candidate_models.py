@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ptq_cli.calibdata.dataset.batches import WHOLE
+from ptq_cli.calibdata.dataset.selection import WHOLE
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.calibration.measure import CalibrationSubject, provenance_of
 from ptq_cli.collectors.calibration_file import (

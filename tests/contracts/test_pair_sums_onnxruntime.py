@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.core.pair_sums import LARGEST_SUM, PairRule, unsafe_pairs, within_pairs
-from ptq_cli.runtime.probes import is_signed_exact
+from ptq_cli.runtime.products import is_signed_exact
 from tests.contracts.byte_forms import EXACT, SATURATING, Form, is_exact
 from tests.each_case import each_case
 

@@ -23,7 +23,7 @@ from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import WeightSettings
 from ptq_cli.recover.decided_model import with_opset
-from ptq_cli.runtime.engine_registry import count_kernels
+from ptq_cli.runtime.onnxruntime_engine import count_kernels
 from tests.contracts.ops.case import graph
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db

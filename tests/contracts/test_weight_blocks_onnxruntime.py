@@ -173,8 +173,8 @@ def test_a_turned_weight_outside_the_graph_is_the_same(
     classifier(tmp_path / "model.onnx")
     found = []
     for run, limit in (("whole", 2**31), ("apart", 1000)):
-        monkeypatch.setattr("ptq_cli.models.files.stored.LARGEST_BYTES", limit)
-        monkeypatch.setattr("ptq_cli.models.files.stored.SMALLEST_EXTERNAL", 500)
+        monkeypatch.setattr("ptq_cli.models.files.storing.LARGEST_BYTES", limit)
+        monkeypatch.setattr("ptq_cli.models.files.storing.SMALLEST_EXTERNAL", 500)
         made = ptq_cli.quantize(
             tmp_path / "model.onnx", run=tmp_path / run, preset="w4_block32", latency=False
         )

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Session, Written
 from tests.each_case import each_case
 
 MATRICES = {"none": {"MatMulIntegerToFloat"}, "float": {"Gemm"}, "int32": {"QGemm"}}
@@ -66,6 +66,6 @@ def test_what_onnx_runtime_makes_of_a_linear_layer(
     shape: list[int | str], wanted: dict[str, set[str]], bias: str, tmp_path: Path
 ) -> None:
     optimized = tmp_path / "optimized.onnx"
-    Session(build(shape, bias), threads=1, save_optimized=optimized)
+    Session(build(shape, bias), threads=1, writes=Written(optimized))
     found = {node.op_type for node in onnx.load(optimized).graph.node}
     assert found & OPERATORS == wanted[bias]

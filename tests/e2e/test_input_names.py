@@ -11,7 +11,7 @@ import torch
 import ptq_cli
 from ptq_cli.cli.main import run as main
 from ptq_cli.core.errors import DataNameError
-from ptq_cli.models.loading.torchscript_source import TorchScriptSource
+from ptq_cli.models.loading.torch_sources import TorchScriptSource
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 

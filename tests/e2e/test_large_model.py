@@ -26,8 +26,8 @@ QUANTIZE = "quantize large.onnx --data x.npz --eval-data x.npz --set run.evaluat
 def large(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model with external data that is larger than one file may be."""
     shutil.rmtree(folder / "ptq-run")
-    monkeypatch.setattr("ptq_cli.models.files.stored.LARGEST_BYTES", 30_000)
-    monkeypatch.setattr("ptq_cli.models.files.stored.SMALLEST_EXTERNAL", 1_000)
+    monkeypatch.setattr("ptq_cli.models.files.storing.LARGEST_BYTES", 30_000)
+    monkeypatch.setattr("ptq_cli.models.files.storing.SMALLEST_EXTERNAL", 1_000)
     write_large(folder / "large.onnx", width=WIDTH, layers=LAYERS)
     np.savez(folder / "x.npz", x=np.random.default_rng(1).standard_normal((12, WIDTH)).astype(np.float32))
     return folder
@@ -131,8 +131,8 @@ def test_weights_that_stay_floats_on_a_grid_are_kept_apart_too(large, ptq, monke
 
 
 def test_a_model_given_by_pytorch_is_kept_so_too(folder, ptq, monkeypatch):
-    monkeypatch.setattr("ptq_cli.models.files.stored.LARGEST_BYTES", 500)
-    monkeypatch.setattr("ptq_cli.models.files.stored.SMALLEST_EXTERNAL", 100)
+    monkeypatch.setattr("ptq_cli.models.files.storing.LARGEST_BYTES", 500)
+    monkeypatch.setattr("ptq_cli.models.files.storing.SMALLEST_EXTERNAL", 100)
     outcome = ptq(
         "quantize model.pt --arch model.py:build --data calib.npz --eval-data eval.npz "
         "--set run.evaluate=true --run pt"
@@ -176,7 +176,7 @@ def test_cases_have_its_constants_apart(large, ptq, refuse, monkeypatch):
         words = [sys.executable, "cases/run.py"]
         return subprocess.run(words, capture_output=True, text=True, check=False).stdout
 
-    monkeypatch.setattr("ptq_cli.models.files.stored.LARGEST_BYTES", 10_000)  # The integers alone have more.
+    monkeypatch.setattr("ptq_cli.models.files.storing.LARGEST_BYTES", 10_000)  # The integers alone have more.
     assert ptq(QUANTIZE).status == 0
     outcome = ptq("verify --pack cases --samples 2")
     assert outcome.status == 0, outcome.err

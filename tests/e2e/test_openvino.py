@@ -12,7 +12,7 @@ import pytest
 from ptq_cli.evaluation.latency import LatencyTurns
 from ptq_cli.runtime.engine import Model
 from ptq_cli.runtime.openvino import CompiledModel, OpenVino
-from ptq_cli.runtime.turns import Turns
+from ptq_cli.runtime.timing import Turns
 from tests.e2e.conftest import Ptq, Refuse
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, serialized

@@ -14,9 +14,9 @@ import ptq_cli
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.evaluation.latency import LatencyTurns
 from ptq_cli.runtime.engine import Model
-from ptq_cli.runtime.engine_registry import ONNX_RUNTIME, OnnxRuntime
+from ptq_cli.runtime.onnxruntime_engine import ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.turns import Turns
+from ptq_cli.runtime.timing import Turns
 
 QUANTIZE = "quantize model.onnx --data calib.npz --set runtime.threads=1 --set evaluation.latency=true"
 MEASURED = "ptq_cli.latency.served_latency.take_latency_turns"

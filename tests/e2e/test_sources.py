@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import ptq_cli
-from ptq_cli.calibdata.checked_settings import list_images
+from ptq_cli.calibdata.images.image_folder import list_images
 from ptq_cli.calibdata.tar import tar_dataset as tar_module
 
 SAMPLES = 64

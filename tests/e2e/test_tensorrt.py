@@ -14,7 +14,7 @@ from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.quantized_file import open_quantized
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Kernels, Session
 from ptq_cli.setup.run_directory import RunDirectory
 from tests.each_case import each_case, table
 from tests.unit.plan.graphs import build, serialized
@@ -86,7 +86,8 @@ def test_the_file_computes_what_the_reference_evaluator_does(preset: str, residu
     [wanted] = ReferenceEvaluator(onnx.load_from_string(content)).run(None, {"x": x})
     for optimize in (False, True):
         # As ptq runs files for GPUs: no sum saturates, whatever this processor does.
-        [found] = Session(content, threads=1, optimize=optimize, exact_sums=True).run({"x": x})
+        session = Session(content, threads=1, optimize=optimize, kernels=Kernels(exact_sums=True))
+        [found] = session.run({"x": x})
         # Between int8 tensors, ONNX Runtime makes an int32 bias, which is rounded once more.
         assert np.abs(found - wanted).max() < (5e-3 if optimize else 1e-5) * np.abs(wanted).max()
 

@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from ptq_cli.models.files import stored
+from ptq_cli.models.files import storing
 from ptq_cli.recover import block_layer
 from tests.each_case import each_case, table
 from tests.unit.plan.graphs import build, serialized
@@ -146,7 +146,7 @@ def test_constants_that_are_mapped_change_no_byte_and_channels_in_parts_no_error
     command = "quantize model.onnx --preset w4_block32 --data data.npz --set evaluation.latency=false --json"
     held = json.loads(ptq(command).out)["export"]["recovery"]["effects"][0]["after"]
     whole = (dense / "ptq-run/model.w4.onnx").read_bytes()
-    monkeypatch.setattr(stored, "SMALLEST_MAPPED", 0)
+    monkeypatch.setattr(storing, "SMALLEST_MAPPED", 0)
     assert ptq(f"{command} --run mapped").status == 0
     assert (dense / "mapped/model.w4.onnx").read_bytes() == whole
     assert not list(dense.rglob("*.partial"))

@@ -9,10 +9,11 @@ import torch
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from ptq_cli.core.errors import ExportError, ModelInputError
-from ptq_cli.models.loading.module_source import to_tensors
 from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.models.parity import quiet_exporter, require_parity
+from ptq_cli.models.loading.torch_export import to_tensors
+from ptq_cli.models.parity import require_parity
 from ptq_cli.models.preparing.prepare_graph import prepare
+from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.recipe.sections import ModelSettings
 from tests.each_case import each_case
 from tests.unit.models.contents import names, noise, operators
@@ -164,9 +165,6 @@ def test_made_up_names_are_gone():
     assert not any("metadata_hook" in name for name in values)
 
 
-# Outputs.
-
-
 class Named(nn.Module):
     """Its output's keys are its layers' names, the other way round where ``swapped``."""
 
@@ -239,9 +237,6 @@ def test_a_dictionary_key_that_is_an_inputs_name():
     model = prepared(Echo(), x=noise(4, 8))
     assert [value.name for value in model.graph.outputs] == ["x_output", "y"]
     assert agrees(Echo(), model, x=noise(4, 8)) == 0.0
-
-
-# Other kinds of sources.
 
 
 def test_a_program_keeps_its_dynamic_axes(tmp_path):

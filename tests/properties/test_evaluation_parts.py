@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.calibdata.dataset.batches import Batch, Selection, Shard
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.selection import Selection, Shard
 from ptq_cli.core.documents import encode
 from ptq_cli.core.trust import trust_code
 from ptq_cli.evaluation.metrics import base as block_sums

@@ -1,4 +1,4 @@
-"""Data in files: how they are named in messages, listed, checked and hashed."""
+"""Data in files: names in messages, folders and patterns of one kind, checks and hashes."""
 
 import hashlib
 import math
@@ -9,9 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ptq_cli.core.errors import DataFormatError, InputFileError
-
-# Names of files: how they are written in messages, and which are of images.
-
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 
@@ -38,12 +35,8 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-# Data in several files of one kind: a folder of them, or a pattern such as ``train-{000..099}.tar``.
-
-
 TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz")
 PARQUET_SUFFIXES = (".parquet",)
-
 _RANGE = re.compile(r"\{([0-9]{1,9})\.\.([0-9]{1,9})\}")
 _MOST_FILES = 1_000_000
 _WHOLE_BYTES = 1 << 30

@@ -1,4 +1,4 @@
-"""The interface of every source of samples."""
+"""The interface of every source of samples, and of a source that is seen differently."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Generator, Mapping
@@ -8,15 +8,15 @@ from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import DataShapeError, RecipeValueError
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import entry_option
 
-ANONYMOUS = ""
-"""Name of the array of a source with a single unnamed array: images, ``.npy``."""
+ANONYMOUS = ""  # name of a source's single unnamed array: images, ``.npy``
+# Prefix of an unnamed array among several; its place follows: ``#0``
 POSITION = "#"
-"""Begins the name of an array that has none, among several; its place follows: ``#0``."""
 
 
 class Dataset(ABC):
@@ -84,7 +84,7 @@ class Dataset(ABC):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a user should know of the data."""
+        """Notes for the user on the data."""
         return ()
 
     def is_single(self, name: str) -> bool:
@@ -117,9 +117,6 @@ def require_samples(samples: int | None) -> None:
         )
 
 
-# Data that is seen differently, such as samples on another axis than the first, where they are stored.
-
-
 class DatasetView(Dataset):
     """The samples of another data set, seen differently: what it does not say itself, the other one does."""
 
@@ -133,7 +130,7 @@ class DatasetView(Dataset):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What a user should know of the source."""
+        """Notes for the user on the source."""
         return self._dataset.remarks
 
     def can_make(self, name: str) -> bool:
@@ -211,7 +208,7 @@ def require_one_count(counts: Mapping[str, int], axes: Mapping[str, int | None],
 
 
 def unequal_hint(name: str, axis: int | None = 0) -> str:
-    """Return what to do about an array that does not have as many samples as the others."""
+    """Hint on an array that does not have as many samples as the others."""
     if axis:
         return (
             f"the samples of '{name}' are on axis {axis}, as in the model: numpy.moveaxis(array, 0, {axis}) "

@@ -1,8 +1,9 @@
 """The members of a tar archive, read forward from a stream; nothing is extracted and no path is used.
 
 Python's ``tarfile`` takes a damaged header for the end of the archive, so that samples would be missing
-without a word, and reads as much for a long name as a hostile header claims. This reader knows what archives
-of samples hold, regular files and folders, and refuses the rest.
+without a word, and reads as much for a long name as a hostile header claims. Only a header's checksum and
+numbers are left to it. This reader knows what archives of samples hold, regular files and folders, and
+refuses the rest.
 """
 
 import gzip
@@ -16,18 +17,10 @@ from typing import IO
 from ptq_cli.calibdata.dataset.data_files import escaped_name, unreadable
 from ptq_cli.core.errors import DataFormatError, PtqError
 
-# The headers of a tar archive, checked as untrusted input.
-#
-# ``tarfile`` checks a header's checksum and its numbers. What it does not decide is decided here: where a
-# name has a prefix, that a size is not negative, and which kinds are refused.
-
-
 BLOCK_BYTES = 512
-
 REGULAR_TYPES = (b"0", b"\0", b"7")
 FOLDER_TYPES = (b"5",)
 PAX, PAX_GLOBAL, LONG_NAME = b"x", b"g", b"L"
-
 _REFUSED = {
     b"1": "a link",
     b"2": "a symbolic link",
@@ -42,7 +35,7 @@ _POSIX_MAGIC = b"ustar\0"
 
 @dataclass(frozen=True)
 class TarHeader:
-    """What the header of a member says."""
+    """Name, size and kind of a member."""
 
     name: bytes
     size: int
@@ -68,7 +61,7 @@ def is_tar_header(block: bytes) -> bool:
 
 
 def parse_header(block: bytes, where: str) -> TarHeader | None:
-    """Return what a block of 512 bytes says, or None for the end of the archive.
+    """Return the header in a block of 512 bytes, or None for the end of the archive.
 
     Fewer bytes are a truncated archive.
     """
@@ -112,7 +105,7 @@ def parse_records(content: bytes, where: str) -> dict[bytes, bytes]:
 
 
 def refused_kind(kind: bytes) -> str:
-    """Return what a type flag stands for, with an article.
+    """Return the noun of a type flag, with an article.
 
     Example:
         >>> refused_kind(b"2"), refused_kind(b"Z")
@@ -125,11 +118,8 @@ def _text(field: bytes) -> bytes:
     return field.partition(b"\0")[0]
 
 
-MAX_NAME_BYTES = 1 << 16
-"""Of an extended header; names are a few hundred bytes."""
-MAX_MEMBER_BYTES = 1 << 40
-"""A member above 1 TiB is a damaged or hostile header."""
-
+MAX_NAME_BYTES = 1 << 16  # of an extended header; names are a few hundred bytes
+MAX_MEMBER_BYTES = 1 << 40  # a larger member is a damaged or hostile header
 _MAX_TRAILER_BYTES = 1 << 24
 _CHUNK_BYTES = 1 << 16
 _DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error)

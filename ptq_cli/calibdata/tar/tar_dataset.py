@@ -4,207 +4,40 @@ import contextlib
 import copy
 import gzip
 import itertools
-import json
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Generator, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import IO, Self, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from ptq_cli.calibdata.array_files import read_rows
-from ptq_cli.calibdata.checked_settings import MAX_IMAGE_BYTES, check_image_settings, image_spec
-from ptq_cli.calibdata.dataset.batches import Batch, Selection
+from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
-from ptq_cli.calibdata.image_decoding import decode_bytes
-from ptq_cli.calibdata.npy_header import read_header, require_size
-from ptq_cli.calibdata.tar.archive_stream import TarMember, tar_members
-from ptq_cli.calibdata.tar.sample import Kind, Role, Sample, join_samples, role_of, split_name
-from ptq_cli.core.errors import DataFormatError, DataNameError, EmptyDataError, LabelError
-from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.calibdata.dataset.selection import Selection
+from ptq_cli.calibdata.images.image_settings import (
+    check_image_settings,
+    image_spec,
+    normalize_images,
+)
+from ptq_cli.calibdata.tar.samples import (
+    Entry,
+    Sample,
+    entries_of,
+    is_sample,
+    read_sample,
+)
+from ptq_cli.core.errors import (
+    DataNameError,
+    DataShapeError,
+    DataTypeError,
+    EmptyDataError,
+    LabelError,
+)
+from ptq_cli.core.tensors import Array, TensorSpec, format_shape
 from ptq_cli.recipe.sections import ImageSettings
 
-# Read a member of a tar shard as an image, an array or a label.
-
-
-MAX_JSON_BYTES = 1 << 24
-MAX_CLASS_BYTES = 1 << 10
-
-_INT64 = np.iinfo(np.int64)
-
-
-def read_image(member: TarMember, where: str, settings: ImageSettings) -> npt.NDArray[np.uint8]:
-    """Return a decoded image."""
-    return decode_bytes(_read(member, where, MAX_IMAGE_BYTES), where, settings)
-
-
-def read_array(member: TarMember, where: str) -> Array:
-    """Return the array of an ``.npy`` member, which is one sample."""
-    header = read_header(member, where, one_sample=True)
-    require_size(header, member.size, where)
-    return read_rows(member, header, 1, where).reshape(header.shape[1:])
-
-
-def read_class(member: TarMember, where: str) -> int:
-    """Return the class that is written in a ``.cls`` member."""
-    return as_label(_read(member, where, MAX_CLASS_BYTES).decode("utf-8-sig", "replace").strip(), where)
-
-
-def read_label_array(member: TarMember, where: str) -> int:
-    """Return the label of a ``label.npy`` member: one integer, with or without an axis."""
-    array = read_array(member, where)
-    if array.size != 1 or array.dtype.kind not in "iu":
-        raise LabelError(
-            f"{where} has dtype {array.dtype} and {array.size} values, expected one integer",
-            hint="labels are class numbers from 0",
-        )
-    return as_label(str(array.item()), where)
-
-
-def read_json_label(member: TarMember, where: str) -> int | None:
-    """Return the label of a ``.json`` member: an integer, or one under the key ``label``; or None."""
-    try:
-        value = json.loads(_read(member, where, MAX_JSON_BYTES))
-    except (ValueError, RecursionError) as error:
-        raise LabelError(f"{where} is not JSON: {type(error).__name__}", hint="write it again") from error
-    if isinstance(value, dict):
-        value = value.get("label")
-    return as_label(str(value), where) if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def as_label(text: str, where: str) -> int:
-    """Return an integer that fits into int64."""
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
-        raise LabelError(f"{where} is {text[:20]!r}, expected an integer", hint="classes count from 0")
-    if not _INT64.min <= int(text) <= _INT64.max:
-        raise LabelError(
-            f"{where} is {text}, which does not fit into int64", hint="labels are indices of classes: 0, 1, …"
-        )
-    return int(text)
-
-
-def _read(member: TarMember, where: str, most: int) -> bytes:
-    if member.size > most:
-        raise DataFormatError(
-            f"{where} has {member.size} bytes, the limit is {most}", hint="save smaller samples"
-        )
-    return member.read()
-
-
-# Put the members of one sample of a tar shard together.
-
-
-MOST_ARRAYS = 256
-"""Most arrays of one sample; names with the number after a dot would make one sample of a whole shard."""
-
-_NOUNS = {Kind.IMAGE: "image", Kind.ARRAY: "array"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A member that belongs to a sample."""
-
-    key: str
-    sample: str
-    where: str
-    role: Role
-    member: TarMember
-
-
-def entries_of(stream: IO[bytes], file: str) -> Iterator[Entry]:
-    """Yield the members of a shard that belong to a sample; the others are skipped."""
-    shard = escaped_name(Path(file).name)
-    for member in tar_members(stream, f"data '{escaped_name(file)}'"):
-        parts = split_name(member.name)
-        role = role_of(parts[1]) if parts is not None else None
-        if parts is None or role is None:
-            continue
-        where = f"{_NOUNS.get(role.kind, 'label')} '{escaped_name(member.name)}' of '{escaped_name(file)}'"
-        yield Entry(
-            key=parts[0], sample=f"{shard}:{escaped_name(parts[0])}", where=where, role=role, member=member
-        )
-
-
-def is_sample(entries: Iterable[Entry]) -> bool:
-    """Tell whether members with the same key are a sample: not all of them are ``.json``."""
-    return any(entry.role.kind is not Kind.JSON for entry in entries)
-
-
-def read_sample(
-    entries: Iterable[Entry], settings: ImageSettings, names: Collection[str] | None, *, with_json: bool
-) -> Sample | None:
-    """Read the members of one key.
-
-    The images and arrays in ``names`` are read, or all; with ``with_json`` a label in a ``.json`` too.
-
-    Returns:
-        The sample, or None if ``is_sample`` is false.
-    """
-    parts = _Parts(settings=settings, names=names, with_json=with_json)
-    for entry in entries:
-        parts.add(entry)
-    if not parts.is_sample:
-        return None
-    label = parts.json_label if parts.label is None else parts.label
-    return Sample(parts.name, parts.arrays, parts.images, label)
-
-
-@dataclass(kw_only=True)
-class _Parts:
-    settings: ImageSettings
-    names: Collection[str] | None
-    with_json: bool
-    name: str = ""
-    is_sample: bool = False
-    arrays: dict[str, Array] = field(default_factory=dict)
-    images: dict[str, npt.NDArray[np.uint8]] = field(default_factory=dict)
-    label: int | None = None
-    json_label: int | None = None
-
-    def add(self, entry: Entry) -> None:
-        """Read a member."""
-        kind, member, where = entry.role.kind, entry.member, entry.where
-        self.name = entry.sample
-        if kind is Kind.JSON:
-            if self.with_json:
-                self.json_label = read_json_label(member, where)
-            return
-        self.is_sample = True
-        if kind in (Kind.CLASS, Kind.LABEL):
-            if self.label is not None:
-                raise LabelError(
-                    f"sample '{entry.sample}' has two labels, the second is {where}",
-                    hint="give each sample one label",
-                )
-            self.label = (read_class if kind is Kind.CLASS else read_label_array)(member, where)
-        elif self.names is None or entry.role.name in self.names:
-            self._add_array(entry)
-
-    def _add_array(self, entry: Entry) -> None:
-        name = entry.role.name
-        if name in self.arrays or name in self.images:
-            shown = f"named '{name}'" if name else "without a name"
-            raise DataFormatError(
-                f"sample '{entry.sample}' has two arrays {shown}, the second is {entry.where}",
-                hint="name each as the model names its input: KEY.INPUT.npy, KEY.INPUT.jpg",
-            )
-        if len(self.arrays) + len(self.images) == MOST_ARRAYS:
-            raise DataFormatError(
-                f"sample '{entry.sample}' has more than {MOST_ARRAYS} arrays, such as {entry.where}",
-                hint="a sample's key ends at the first dot; rename the files so that keys differ before it",
-            )
-        if entry.role.kind is Kind.IMAGE:
-            self.images[name] = read_image(entry.member, entry.where, self.settings)
-        else:
-            self.arrays[name] = read_array(entry.member, entry.where)
-
-
 GZIP_MAGIC = b"\x1f\x8b"
-
 _MEMBERS = "ptq reads members with these names: KEY.jpg, KEY.npy, KEY.INPUT.npy, KEY.cls"
 _EVERYTHING = 2**62
 
@@ -323,3 +156,36 @@ def _opened(file: str) -> Iterator[IO[bytes]]:
         if compressed:
             stream = stack.enter_context(cast("IO[bytes]", gzip.GzipFile(fileobj=stream)))
         yield stream
+
+
+def join_samples(samples: Sequence[Sample], settings: ImageSettings, source: str) -> Batch:
+    """Return a batch of samples that have arrays and images with the same names."""
+    names = tuple(sample.name for sample in samples)
+    inputs: dict[str, Array] = {}
+    for name in samples[0].arrays:
+        for sample in samples[1:]:
+            _require_same(name, sample, samples[0], source)
+        inputs[name] = np.stack([sample.arrays[name] for sample in samples])
+    for name in samples[0].images:
+        inputs[name] = normalize_images([sample.images[name] for sample in samples], names, settings, source)
+    labels = None
+    if samples[0].label is not None:
+        labels = np.array([sample.label for sample in samples], np.int64)
+    return Batch(inputs, labels, names)
+
+
+def _require_same(name: str, sample: Sample, first: Sample, source: str) -> None:
+    found, wanted = sample.arrays[name], first.arrays[name]
+    shown = f"array '{name}'" if name else "the array"
+    if found.shape != wanted.shape:
+        raise DataShapeError(
+            f"{shown} of sample '{sample.name}' of '{source}' has shape {format_shape(found.shape)}, "
+            f"but that of '{first.name}' in the same batch has {format_shape(wanted.shape)}",
+            hint="pad the samples to one shape, or set batch_size = 1",
+        )
+    if found.dtype != wanted.dtype:
+        raise DataTypeError(
+            f"{shown} of sample '{sample.name}' of '{source}' has dtype {found.dtype}, "
+            f"but that of '{first.name}' has {wanted.dtype}",
+            hint="save all samples with the same dtype",
+        )

@@ -13,9 +13,9 @@ from ptq_cli.evaluation.proof.verification import KernelComparison, KernelDiffer
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.qdq.proof.kernels_apart import KernelUnit, kernels_apart
 from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import EXACT_BLOCKS, ONNX_RUNTIME
+from ptq_cli.runtime.onnxruntime_engine import EXACT_BLOCKS, ONNX_RUNTIME
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.turns import Batch, batch_size
+from ptq_cli.runtime.timing import Inputs, batch_size
 
 STEPS = 255  # steps of an 8-bit grid
 DOUBTFUL_DB = 30.0  # if the two graphs differ only by rounding, their SQNR is usually above this
@@ -25,7 +25,7 @@ STAGE = "comparing kernels"
 
 def compare_optimized(
     model: bytes | StoredModel,
-    batches: Iterable[Batch],
+    batches: Iterable[Inputs],
     grids: Mapping[str, float],
     *,
     threads: int,
@@ -115,7 +115,7 @@ class OutputSums:
 
 def compare_kernels(
     model: ir.Model,
-    batches: Iterable[Batch],
+    batches: Iterable[Inputs],
     grids: Mapping[str, float],
     limit: float,
     *,

@@ -9,7 +9,7 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.proof.portable_sums import portable_sums
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
-from ptq_cli.runtime.probes import is_signed_exact
+from ptq_cli.runtime.products import is_signed_exact
 
 
 def saturation_of(model: ir.Model, target: Target) -> Saturation:

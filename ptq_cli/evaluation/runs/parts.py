@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.batches import Batch, Shard
+from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.selection import Shard
 from ptq_cli.core.errors import MergeError, MetricError
 from ptq_cli.evaluation.metrics.base import State
 from ptq_cli.evaluation.runs.evaluator import Evaluator, ModelOutputs

@@ -8,11 +8,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import InvalidOnnxError
 
-MOST_NODES = 250_000
-"""After inlining; each takes about a millisecond. The largest exported models have some ten thousand."""
-MOST_STEPS = 10_000_000
-"""Of loops that cannot end early, those inside others multiplied: minutes of an empty loop."""
-
+MOST_NODES = 250_000  # after inlining, a millisecond each; large exports have some 10,000
+MOST_STEPS = 10_000_000  # of endless loops, nested ones multiplied: minutes of an empty loop
 Key = tuple[str, str, str]
 
 

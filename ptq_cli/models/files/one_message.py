@@ -17,18 +17,13 @@ from google.protobuf.message import DecodeError, Message
 
 from ptq_cli.core.tensors import Array
 
-GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
-"""Numbers of the fields on the way to the values of a constant; see ``onnx.proto``."""
-VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
-"""How a field is written."""
+GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9  # field numbers of ``onnx.proto``
+VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5  # wire types of protobuf
 LONGEST_VARINT = 10
-SMALLEST_LEFT = 1 << 14
-"""Bytes; a smaller constant is read, since the shapes of others may be inferred from it."""
-PIECE = 1 << 24
-"""Bytes that are copied at once."""
+SMALLEST_LEFT = 1 << 14  # bytes; a smaller constant is read, for the inference of shapes
+PIECE = 1 << 24  # bytes copied at once
+# Types whose bytes NumPy reads as they are
 AS_IN_NUMPY = frozenset({"float32", "float64", "float16", "int8", "uint8", "int32", "int64"})
-"""Types whose bytes NumPy reads as they are."""
-
 Kind = TypeVar("Kind", bound=Message)
 
 

@@ -1,4 +1,4 @@
-"""What kind of model a file holds, told by its content and never by its name."""
+"""The kind of a model file, told by its content and never by its name."""
 
 import codecs
 import enum
@@ -25,7 +25,7 @@ class ModelKind(enum.Enum):
 
 
 def detect_kind(path: Path) -> ModelKind:
-    """Return what kind of model ``path`` holds.
+    """Return the kind of a model file.
 
     A file that is none of the known kinds by its first bytes may still be ONNX, whose protobuf has no magic
     number; it is read as ONNX if its first field is one that a ModelProto begins with.

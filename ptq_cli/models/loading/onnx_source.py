@@ -1,6 +1,6 @@
 """ONNX files, external data included."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -18,113 +18,28 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec, is_cache
 from ptq_cli.models.batch_axes import noted_axes, with_axes
-from ptq_cli.models.files import stored
+from ptq_cli.models.files import storing
 from ptq_cli.models.files.budgets import require_inlinable, require_possible_steps
-from ptq_cli.models.files.mapped_constants import mapped, restore_turned
+from ptq_cli.models.files.external_data import external_files, require_external_data, require_text
+from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.one_message import LeftInFile
-from ptq_cli.models.files.possible_sizes import (
-    external_files,
-    require_external_data,
-    require_possible_sizes,
-    require_text,
-)
+from ptq_cli.models.files.possible_sizes import require_possible_sizes
+from ptq_cli.models.files.stored import read_mapped
+from ptq_cli.models.files.turned_tables import restore_turned
 from ptq_cli.models.graph_reading import every_graph, every_node, value_spec
 from ptq_cli.models.index_tables import longest_sequence, rows_of_tables
-from ptq_cli.models.inlining import large_constants_aside
+from ptq_cli.models.loading.repairs import (
+    clear_declared_shapes,
+    forget_negative_sizes,
+    forget_sizes_of_values,
+    give_outputs_types,
+    make_dense,
+    shorten_default_domain,
+)
 from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
-from ptq_cli.models.loading.sparse import graphs_of, make_dense
-from ptq_cli.models.opset import DEFAULT_DOMAIN, OLDEST_OPSET, name_default_domain
+from ptq_cli.models.opset import OLDEST_OPSET, name_default_domain
 from ptq_cli.models.preparing.half import take_float32, uses_bfloat16, without_bfloat16
-
-# What a file says of types and shapes of computed values is left aside where it is checked.
-#
-# ONNX Runtime computes what the nodes say, and only warns where a file declares something else of the
-# result. ONNX's checker refuses such a file; so it is shown the graph without these shapes.
-
-
-def clear_declared_shapes(proto: onnx.ModelProto) -> None:
-    """Leave out the declared shapes of all computed values.
-
-    Inputs keep theirs: ONNX Runtime takes no others. Types stay too, because a wrong one is an error.
-    """
-    infos = [info for function in proto.functions for info in function.value_info]
-    for graph in graphs_of(proto.graph):
-        constants = {tensor.name for tensor in graph.initializer}
-        infos += [info for info in (*graph.output, *graph.value_info) if info.name not in constants]
-    for info in infos:
-        if info.type.HasField("tensor_type"):
-            info.type.tensor_type.ClearField("shape")
-
-
-def give_outputs_types(proto: onnx.ModelProto) -> bool:
-    """Give each output of the main graph without a type the one that is inferred; tell if there was any.
-
-    Where nothing can be inferred, the output stays without a type, which the checker refuses.
-    """
-    untyped = [output for output in proto.graph.output if _is_untyped(output)]
-    if not untyped:
-        return False
-    for output in untyped:
-        output.ClearField("type")
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto)
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError):
-        return False  # The checker says what is wrong.
-    graph = inferred.graph
-    infos = (*graph.value_info, *graph.output)
-    found = {info.name: info.type for info in infos if info.HasField("type")}
-    for output in untyped:
-        if output.name in found:
-            output.type.CopyFrom(found[output.name])
-    return True
-
-
-def _is_untyped(output: onnx.ValueInfoProto) -> bool:
-    kind = output.type.WhichOneof("value")
-    return kind is None or (kind == "tensor_type" and not output.type.tensor_type.elem_type)
-
-
-def shorten_default_domain(proto: onnx.ModelProto) -> bool:
-    """Write ``ai.onnx`` as the empty domain in each node, which the checker wants; tell if there was any."""
-    nodes = [node for graph in graphs_of(proto.graph) for node in graph.node]
-    nodes += [node for function in proto.functions for node in function.node]
-    found = [node for node in nodes if node.domain == DEFAULT_DOMAIN]
-    for node in found:
-        node.domain = ""
-    return bool(found)
-
-
-# An axis of a negative size is one of any size: some exporters write -1 for it.
-#
-# ONNX's shape inference computes with such a size, and a Slice of it ends the process.
-
-
-def forget_negative_sizes(proto: onnx.ModelProto) -> bool:
-    """Leave out each negative size that a model says of its tensors, and tell whether there was any."""
-    found = False
-    for dimension in _dimensions(proto):
-        if dimension.dim_value < 0:
-            dimension.ClearField("dim_value")
-            found = True
-    return found
-
-
-def forget_sizes_of_values(model: ir.Model) -> None:
-    """Do the same to a model that is loaded already, beside its external data."""
-    values = [value for graph in every_graph(model.graph) for value in graph.inputs]
-    values += [value for node in every_node(model.graph) for value in node.outputs]
-    for value in values:
-        sizes = list(value.shape or ())
-        if any(isinstance(size, int) and size < 0 for size in sizes):
-            value.shape = ir.Shape([None if isinstance(size, int) and size < 0 else size for size in sizes])
-
-
-def _dimensions(proto: onnx.ModelProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    graphs = [*graphs_of(proto.graph)]
-    infos = [info for graph in graphs for info in (*graph.input, *graph.output, *graph.value_info)]
-    infos += [info for function in proto.functions for info in function.value_info]
-    for info in infos:
-        yield from info.type.tensor_type.shape.dim
+from ptq_cli.models.shapes import large_constants_aside
 
 
 @dataclass(frozen=True)
@@ -161,7 +76,7 @@ class OnnxSource:
 
 def load_onnx(path: Path) -> ir.Model:
     """Load and check an ONNX file."""
-    left = stored.read_mapped(path)
+    left = read_mapped(path)
     proto = _read_proto(path) if left is None else _complete(left.message, path)
     require_text(proto, path.name)
     require_external_data(proto, path)
@@ -266,13 +181,13 @@ def _load(path: Path, files: Sequence[Path]) -> ir.Model:
     """Load a file, and what of its data fits into memory: the rest is mapped when it is asked for."""
     model = ir.load(path)
     _load_attributes(model)
-    if sum(file.stat().st_size for file in files) <= stored.LARGEST_BYTES:
+    if sum(file.stat().st_size for file in files) <= storing.LARGEST_BYTES:
         # Prepared models leave this folder, so that their data must come with them.
         return ir.external_data.load_to_model(model)
     for graph in every_graph(model.graph):
         for value in graph.initializers.values():
             with mapped(value) as array:  # Where that cannot be done, now is the time to say so.
-                small = array.nbytes < stored.SMALLEST_EXTERNAL
+                small = array.nbytes < storing.SMALLEST_EXTERNAL
             if small and isinstance(value.const_value, ir.ExternalTensor):
                 value.const_value = _loaded(value.const_value)
     return model

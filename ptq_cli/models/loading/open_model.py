@@ -19,7 +19,7 @@ def open_model(path: Path, settings: ModelSettings) -> ModelSource:
     """Load a model file, whose content tells what it is."""
     file = SourceFile(path, detect_kind(path), sha256_file(path))
     if file.kind is ModelKind.ONNX:
-        from ptq_cli.models.batch_axes import fix_inputs
+        from ptq_cli.models.fixed_inputs import fix_inputs
         from ptq_cli.models.loading.onnx_source import OnnxSource, load_onnx
 
         model = load_onnx(path)
@@ -29,9 +29,7 @@ def open_model(path: Path, settings: ModelSettings) -> ModelSource:
 
 def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
     # PyTorch takes a second to import, and an ONNX model needs none of it.
-    from ptq_cli.models.loading.module_source import ModuleSource
-    from ptq_cli.models.loading.program_source import ProgramSource
-    from ptq_cli.models.loading.torchscript_source import TorchScriptSource
+    from ptq_cli.models.loading.torch_sources import ModuleSource, ProgramSource, TorchScriptSource
 
     if file.kind is ModelKind.EXPORTED_PROGRAM:
         program = _load_program(file.path, trusted=settings.trust_pickle)
@@ -48,8 +46,9 @@ def _open_torch(file: SourceFile, settings: ModelSettings) -> ModelSource:
 def _load_program(path: Path, *, trusted: bool) -> "torch.export.ExportedProgram":
     import torch
 
-    from ptq_cli.models.loading.torch_checkpoint import require_safe_archive, require_trusted_pickle
-    from ptq_cli.models.parity import quiet_exporter
+    from ptq_cli.models.loading.archive_safety import require_safe_archive
+    from ptq_cli.models.loading.torch_checkpoint import require_trusted_pickle
+    from ptq_cli.models.quiet_export import quiet_exporter
 
     try:
         require_safe_archive(path)
@@ -71,7 +70,7 @@ def _load_program(path: Path, *, trusted: bool) -> "torch.export.ExportedProgram
 def _load_torchscript(path: Path) -> "torch.jit.ScriptModule":
     import torch
 
-    from ptq_cli.models.parity import quiet_exporter
+    from ptq_cli.models.quiet_export import quiet_exporter
 
     try:
         with quiet_exporter():

@@ -4,21 +4,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import Annotated, Protocol
 
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.loading.detect import ModelKind
 
-if TYPE_CHECKING:
-    pass
-
-
-Example = Mapping[str, Array]
-"""A few samples by input name; the first axis of each array is the batch."""
-
-
+Example = Mapping[str, Array]  # A few samples by input name; the first axis of each array is the batch
 Axes = Mapping[str, int | None]
 NO_AXES: Axes = MappingProxyType({})
 
@@ -48,11 +41,11 @@ class ModelSource(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of how it was loaded, a sentence each."""
+        """Notes for the user on how it was loaded, a sentence each."""
 
     @property
     def example_specs(self) -> tuple[TensorSpec, ...]:
-        """What the inputs look like, where the source itself knows; otherwise empty."""
+        """Specs of the inputs, where the source itself knows them; otherwise empty."""
 
     @property
     def fixed(self) -> Mapping[str, Array]:
@@ -62,4 +55,4 @@ class ModelSource(Protocol):
         """Return the model as ONNX, with a dynamic batch axis, the first or that of ``axes``, if it can."""
 
     def run(self, example: Example) -> list[Array] | None:
-        """Return what the source's own framework computes, or None where ONNX is the source."""
+        """Return the outputs of the source's own framework, or None where ONNX is the source."""

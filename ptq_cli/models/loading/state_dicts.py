@@ -15,13 +15,13 @@ from ptq_cli.core.errors import ArchitectureError, EntryPointError, first_line
 from ptq_cli.core.words import few
 
 Tensors = dict[str, Any]
+# What DataParallel, torch.compile, FSDP and activation checkpoints put between the names of a key
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""What DataParallel, torch.compile, FSDP and activation checkpoints put between the names of a key."""
+# Counters of AveragedModel and BatchNorm, which no output depends on: a file may have them or not
 COUNTERS = ("n_averaged", "num_batches_tracked")
-"""Counters of AveragedModel and BatchNorm, which no output depends on: a file may have them or not."""
 PLAIN_NAMES = ("", "state_dict", "model_state_dict", "model", "params", "network", "net")
+# Names of moving averages of weights, which trainings evaluate: timm and BasicSR take them first, too
 AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?)([._]|$)")
-"""Names of moving averages of weights, which trainings evaluate: timm and BasicSR take them first, too."""
 DEEPEST = 3
 SHOWN_KEYS = 4
 
@@ -157,7 +157,7 @@ def _without_wrappers(key: str) -> str:
 
 
 def _prefixes(found: Collection[str], wanted: Collection[str]) -> list[str]:
-    """Return what stands in front of at least half of the wanted keys, each time the same."""
+    """Prefixes that at least half of the wanted keys have."""
     votes: dict[str, int] = {}
     for key in found:
         starts = [0, *(match.end() for match in re.finditer(r"\.", key))]
@@ -206,7 +206,7 @@ def _differences(state: Tensors, wanted: Mapping[str, torch.Tensor]) -> list[str
 
 
 def _notes(taken: _Fit, others: list[_Fit], file_name: str) -> Iterator[str]:
-    """Yield what to say of a state dict that is not the whole file as it is."""
+    """Notes on a state dict that is not the whole file as it is."""
     rest = [way.named for way in others if way.place != taken.place or way.prefix != taken.prefix]
     if taken.place or rest:
         also = f", not {few(rest, SHOWN_KEYS)}, which fits too" if rest else ""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import FreshNames, input_at
+from ptq_cli.models.graph_reading import input_at
+from ptq_cli.models.names import FreshNames
 from ptq_cli.models.preparing.rewriting import Floats, floats_of, set_constant
 
 LAYERS = ("Conv", "ConvTranspose", "Gemm")

@@ -1,7 +1,8 @@
-"""What onnxscript's folding leaves: parts of a constant, and known sizes beside such as are not.
+"""Constant folding that onnxscript's leaves: parts of a constant, known sizes, and weights that lie on disk.
 
 An exported multi-head attention splits one weight into those of queries, keys and values, or slices it at a
-size of its input. Unfolded, they would be quantized again at each run, with one scale for all channels.
+size of its input. Unfolded, they would be quantized again at each run, with one scale for all channels. A
+weight on disk that is only moved or cast becomes a constant that is computed when it is asked for.
 """
 
 from collections.abc import Callable, Sequence
@@ -101,12 +102,6 @@ def _sizes(node: ir.Node, pick: Pick) -> list[ir.TensorProtocol] | None:
 
 
 _FOLDS = {"Split": _split, "Slice": _slice, "Gather": _gather}
-
-
-# Weights of a large model that reach a node through operators which only move them, folded without reading.
-#
-# onnxscript's folding would hold each result in memory. Here the result is a constant that is computed from
-# the file whenever it is asked for.
 
 
 def fold_lazily(model: ir.Model) -> int:

@@ -3,11 +3,9 @@
 What is measured afterwards is what ships: calibration, placement and evaluation all see this graph.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
 
-import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
@@ -15,230 +13,23 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.process import no_cycle_search
 from ptq_cli.models.files.budgets import require_possible_steps
 from ptq_cli.models.files.possible_sizes import require_possible_values
-from ptq_cli.models.graph_reading import every_graph, every_node, remove_unused
-from ptq_cli.models.inlining import inline_functions
+from ptq_cli.models.graph_reading import every_node, remove_unused
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
 from ptq_cli.models.pair_operators import QUANTIZING
-from ptq_cli.models.parity import quiet_exporter
 from ptq_cli.models.preparing.half import widen_half
-from ptq_cli.models.preparing.layer_names import drop_identities, name_graph, own_nested_outputs
-from ptq_cli.models.preparing.passes.known import KNOWN_BRANCH
+from ptq_cli.models.preparing.identities import drop_identities, own_nested_outputs
+from ptq_cli.models.preparing.interface import Interface, infer_undeclared
+from ptq_cli.models.preparing.layer_names import name_graph
+from ptq_cli.models.preparing.passes.known_branch import KNOWN_BRANCH
 from ptq_cli.models.preparing.passes.registry import FUSING, REST
 from ptq_cli.models.preparing.rewriting import run_passes
 from ptq_cli.models.preparing.simplify import simplify
+from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.models.shapes import all_known, infer_shapes
 
-# Preparation believes the shapes that the graph computes, and not those that its file declares.
-#
-# Exporters write shapes of the one example that they traced, names for sizes that are not equal (``?`` for
-# every unknown one), and ranks of another version of the model. ONNX Runtime only warns of them. A constant
-# that is folded because of such a shape would change what the model computes.
-
-
-Size = int | ir.SymbolicDim
-
-
-def infer_undeclared(model: ir.Model) -> ir.Model:
-    """Return the model with functions inlined, and the shapes that follow from its inputs and constants.
-
-    Ensures: what a node computes has no other shape than the inferred one. Only what operators of other
-    domains compute keeps the declared one, because nothing else tells it.
-    """
-    opset = model.opset_imports.get("", 1)
-    nodes = [*every_node(model.graph)]
-    nodes += [node for function in model.functions.values() for node in every_node(function)]
-    for node in nodes:
-        if node.op_identifier() in model.functions or _is_inferred(node, opset):
-            for output in node.outputs:
-                output.shape = None
-    model = inline_functions(model)
-    infer_shapes(model, strict=False)
-    return model
-
-
-def forget_contradicted(model: ir.Model, seen: Mapping[str, Sequence[int]]) -> bool:
-    """Forget what declared shapes say, where a run took or gave others; return whether there was any.
-
-    ONNX Runtime shares memory between values whose sizes have one name, so that such a name must not lie.
-    """
-    inputs, is_wrong = set(model.graph.inputs), False
-    numbers: dict[str, set[int]] = {}
-    for value in [*model.graph.inputs, *model.graph.outputs]:
-        found = seen.get(value.name or "")
-        if found is None or value.shape is None:
-            continue
-        if value not in inputs and not _agrees(value.shape, found):
-            known = list(value.shape) if len(value.shape) == len(found) else [None] * len(found)
-            both = zip(known, found, strict=True)
-            value.shape = ir.Shape(
-                [None if isinstance(size, int) and size != n else size for size, n in both]
-            )
-            is_wrong = True
-        for size, number in zip(value.shape, found, strict=False):
-            if isinstance(size, ir.SymbolicDim) and size.value is not None:
-                numbers.setdefault(size.value, set()).add(number)
-    wrong = {name for name, found in numbers.items() if len(found) > 1}
-    if wrong:
-        rename_sizes(model, lambda name: None if name in wrong else name)
-    return is_wrong or bool(wrong)
-
-
-def _agrees(shape: ir.Shape, found: Sequence[int]) -> bool:
-    return len(shape) == len(found) and all(
-        size == number for size, number in zip(shape, found, strict=True) if isinstance(size, int)
-    )
-
-
-def rename_sizes(model: ir.Model, name_of: Callable[[str], str | None]) -> None:
-    """Give symbolic sizes other names wherever they are; None leaves a size without a name."""
-    values = [value for graph in every_graph(model.graph) for value in graph.inputs]
-    values += [value for node in every_node(model.graph) for value in node.outputs]
-    for value in values:
-        if value.shape is not None and any(isinstance(size, ir.SymbolicDim) for size in value.shape):
-            value.shape = ir.Shape([_renamed(size, name_of) for size in value.shape])
-
-
-def _renamed(size: Size, name_of: Callable[[str], str | None]) -> int | str | None:
-    if isinstance(size, int):
-        return size
-    return name_of(size.value) if size.value is not None else None
-
-
-def _is_inferred(node: ir.Node, opset: int) -> bool:
-    """Return whether ONNX knows how an operator's outputs follow from its inputs."""
-    if node.domain:
-        return False
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opset)
-    except onnx.defs.SchemaError:
-        return False
-    return bool(schema.has_type_and_shape_inference_function)
-
-
-# Inputs and outputs keep their names, whatever the passes made of the values behind them.
-#
-# Two outputs may have become one value: equal operators are merged, and an Identity goes. onnx_ir then puts
-# an Identity before one of them, under a name that it makes up; and it renames an input that is an output
-# too. Whoever calls the model asks by the names that the file has.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Interface:
-    """Names and shapes that a caller sees: outputs, and inputs that no constant feeds.
-
-    What a model says of the outputs' shapes, inference does not always find again.
-    """
-
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    input_shapes: tuple[ir.Shape | None, ...]
-    shapes: tuple[ir.Shape | None, ...]
-
-    @classmethod
-    def of(cls, graph: ir.Graph) -> Self:
-        """Return the interface of a model's main graph."""
-        inputs = [value for value in graph.inputs if value.name not in graph.initializers]
-        return cls(
-            inputs=tuple(value.name or "" for value in inputs),
-            outputs=tuple(value.name or "" for value in graph.outputs),
-            input_shapes=tuple(_copied(value.shape) for value in inputs),
-            shapes=tuple(_copied(value.shape) for value in graph.outputs),
-        )
-
-    def name_sizes_apart(self, graph: ir.Graph) -> None:
-        """Give each symbolic size of an input a name of its own until ``restore``.
-
-        Two sizes of one name need not be equal: some exporters write ``?`` for all.
-        """
-        inputs = {value.name: value for value in graph.inputs}
-        for index, (name, shape) in enumerate(zip(self.inputs, self.input_shapes, strict=True)):
-            if shape is not None:
-                sizes = (
-                    size if isinstance(size, int) else _apart(index, axis) for axis, size in enumerate(shape)
-                )
-                inputs[name].shape = ir.Shape(sizes)
-
-    def restore(self, model: ir.Model) -> bool:
-        """Give inputs and outputs their names again, and the shapes that inference does not contradict.
-
-        Requires: as many inputs and outputs as there were, none of the inputs an initializer. An output of
-        the name of an input is that input, and one that was there before is the same value. Returns whether
-        outputs have sizes that only the file tells: they may be wrong.
-        """
-        graph = model.graph
-        for value, name in zip(graph.inputs, self.inputs, strict=True):
-            if value.name != name:
-                value.name = name
-        given = dict(zip(self.inputs, graph.inputs, strict=True))
-        for index, name in enumerate(self.outputs):
-            value = graph.outputs[index]
-            wanted = given.setdefault(name, value)
-            if wanted is not value:
-                _hand_out(graph, index, wanted)
-            elif value.name != name:
-                value.name = name
-        self._restore_sizes(model)
-        names = {
-            size.value for shape in self.input_shapes for size in shape or () if not isinstance(size, int)
-        }
-        told = [
-            _declare(value, shape, names)
-            for value, shape in zip(graph.outputs, self.shapes, strict=True)
-            if shape is not None and not value.is_graph_input()
-        ]
-        return any(told)
-
-    def _restore_sizes(self, model: ir.Model) -> None:
-        sizes = {
-            _apart(index, axis): None if isinstance(size, int) else size.value
-            for index, shape in enumerate(self.input_shapes)
-            for axis, size in enumerate(shape or ())
-        }
-        rename_sizes(model, lambda name: sizes.get(name, name))
-        for value, shape in zip(model.graph.inputs, self.input_shapes, strict=True):
-            value.shape = _copied(shape)
-
-
-def _apart(index: int, axis: int) -> str:
-    return f"size_of_input_{index}_axis_{axis}"
-
-
-def _copied(shape: ir.Shape | None) -> ir.Shape | None:
-    return shape.copy() if shape is not None else None
-
-
-def _declare(value: ir.Value, declared: ir.Shape, inputs: set[str | None]) -> bool:
-    """Complete an output's shape by what is declared; tell whether sizes or the rank are from there alone."""
-    found = value.shape
-    if found is None:
-        value.shape = declared.copy()
-        return True
-    if len(found) != len(declared):
-        return False
-    sizes = [
-        inferred if isinstance(inferred, int) or inferred.value in inputs - {None} else said
-        for inferred, said in zip(found, declared, strict=True)
-    ]
-    value.shape = ir.Shape(sizes)
-    return any(isinstance(size, int) and size != old for size, old in zip(sizes, found, strict=True))
-
-
-def _hand_out(graph: ir.Graph, index: int, value: ir.Value) -> None:
-    """Make a value an output itself, in place of the Identity of it that is one."""
-    alias = graph.outputs[index]
-    graph.outputs[index] = value
-    node = alias.producer()
-    alias.replace_all_uses_with(value)
-    if node is not None and not alias.is_graph_output():
-        graph.remove(node, safe=True)
-
-
-NEWEST_FOR_FORMS = 20
-"""Gelu's; exported PyTorch models are written in it."""
-FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")
-"""A form that is written out has one of them."""
-OLDEST_IR_VERSION = 7
-"""That of opset 12."""
+NEWEST_FOR_FORMS = 20  # Gelu's; exported PyTorch models are written in it
+FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")  # a written-out form has one
+OLDEST_IR_VERSION = 7  # of opset 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -272,7 +63,7 @@ class Prepared:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of it, a sentence each."""
+        """Notes for the user, a sentence each."""
         notes = []
         if self.opset != self.opset_before:
             notes.append(f"converted from opset {self.opset_before} to {self.opset}")

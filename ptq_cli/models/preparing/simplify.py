@@ -1,7 +1,7 @@
-"""What onnxscript does well: constant folding, and its rules for what computes nothing.
+"""Constant folding by onnxscript, and its rules that drop operators without effect.
 
-Its default rules, but for some. BatchNormalization is folded by our own pass (``batch_norm`` says why), and
-what adds 0 or multiplies by 1 goes by our own rules. The rule that makes a Split of two Slices writes an
+Its default rules, but for some. BatchNormalization is folded by our own pass (``passes.merged`` says why),
+and what adds 0 or multiplies by 1 goes by our own rules. A rule that makes a Split of two Slices writes an
 attribute of opset 18 into any model, and looks through the whole graph at each node: with it 5,000 nodes took
 minutes, without it seconds.
 """
@@ -15,32 +15,27 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.models.files.mapped_constants import LAZY
-from ptq_cli.models.files.stored import is_large
-from ptq_cli.models.graph_reading import FreshNames, every_node
-from ptq_cli.models.inlining import inline_functions
+from ptq_cli.models.files.storing import is_large
+from ptq_cli.models.graph_reading import every_node
+from ptq_cli.models.names import FreshNames
+from ptq_cli.models.opset import inline_functions
 from ptq_cli.models.preparing.fold_known import fold_known, fold_lazily
-from ptq_cli.models.preparing.layer_names import drop_identities, own_nested_outputs
+from ptq_cli.models.preparing.identities import drop_identities, own_nested_outputs
 from ptq_cli.models.preparing.rewriting import made_by
 from ptq_cli.models.shapes import all_known
 
 if TYPE_CHECKING:
     from onnxscript.rewriter import RewriteRule
 
-ROUNDS = 3
-"""onnxscript's optimizer makes two of them, and its rewriter adds one."""
+ROUNDS = 3  # onnxscript's optimizer makes two, and its rewriter adds one
+# By operator: the attribute that it got, and with which opset
 NEWER_ATTRIBUTES = {"Reshape": ("allowzero", 14), "Split": ("num_outputs", 18)}
-"""By operator: the attribute that it got, and with which opset."""
-HIDDEN = "ptq.hidden"
-"""A domain that nobody knows."""
-SMALL_CONSTANT = 8192
-"""Elements; constants up to here are folded whatever they come from (onnxscript's own default)."""
-GROWTH = 8
-"""A folded constant may be as many times as large as the largest weight."""
+HIDDEN = "ptq.hidden"  # a domain that nobody knows
+SMALL_CONSTANT = 8192  # elements, folded whatever they come from: onnxscript's default
+GROWTH = 8  # times the largest weight that a folded constant may have
+# A few numbers make an output of any size
 GROWING = ("ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Tile", "Upsample")
-"""A few numbers make an output of any size."""
-
-COMPARED_FIRST = 64
-"""Elements that tell most constants apart."""
+COMPARED_FIRST = 64  # elements that tell most constants apart
 
 
 def simplify(model: ir.Model) -> ir.Model:
@@ -147,7 +142,7 @@ def _keep_displaced_constants(model: ir.Model) -> None:
 
 
 def _merge_large_constants(model: ir.Model) -> None:
-    """Let all readers of equal constants read one of them, of sizes that onnx_ir's pass leaves out."""
+    """Merge equal constants, of sizes that onnx_ir's pass leaves out, into one."""
     found: dict[tuple[object, ...], list[tuple[ir.Value, ir.TensorProtocol]]] = {}
     for value in list(model.graph.initializers.values()):
         tensor = value.const_value
@@ -190,7 +185,7 @@ class _ByOperator:
         self.remove_nodes = False  # Of the rule that was applied last, as RewriteRuleSet asks.
 
     def try_rewrite(self, model: ir.Model, graph: ir.Graph | ir.Function, node: ir.Node, **how: Any) -> Any:
-        """Return what the first rule that matches puts in the place of a node, or None."""
+        """Return the replacement by the first rule that matches, or None."""
         for rule in self._rules.get(node.op_type, ()):
             found = rule.try_rewrite(model, graph, node, **how)
             if found is not None:
@@ -199,12 +194,12 @@ class _ByOperator:
         return None
 
     def graph_pre_visitor(self) -> None:
-        """Let each rule prepare for a graph."""
+        """Prepare each rule for a graph."""
         for visit in self._visitors("graph_pre_visitor"):
             visit()
 
     def graph_post_visitor(self) -> None:
-        """Let each rule forget a graph."""
+        """End each rule's work on a graph."""
         for visit in self._visitors("graph_post_visitor"):
             visit()
 

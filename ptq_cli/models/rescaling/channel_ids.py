@@ -3,12 +3,9 @@
 import numpy as np
 import numpy.typing as npt
 
-Ids = npt.NDArray[np.int64]
-"""Numbers of channels, in a shape that broadcasts to that of the tensor which holds them."""
+Ids = npt.NDArray[np.int64]  # numbers of channels, in a shape that broadcasts to the tensor's
 Factors = npt.NDArray[np.float64]
-
-FIXED = 0
-"""Stands for whatever must stay as it is."""
+FIXED = 0  # stands for whatever must stay as it is
 
 
 class ChannelIds:
@@ -42,14 +39,14 @@ class ChannelIds:
         return np.arange(first, first + count)
 
     def join(self, one: Ids, other: Ids) -> None:
-        """Let channels share a factor; the two arrays broadcast."""
+        """Join channels, which then share a factor; the two arrays broadcast."""
         pairs = np.stack([array.reshape(-1) for array in np.broadcast_arrays(one, other)])
         for left, right in np.unique(pairs, axis=1).T.tolist():
             low, high = sorted((self._top(left), self._top(right)))
             self._parents[high] = low
 
     def fix(self, ids: Ids) -> None:
-        """Let channels stay as they are."""
+        """Fix channels, which then stay as they are."""
         self.join(ids, np.full(1, FIXED))
 
     def roots(self, ids: Ids) -> Ids:

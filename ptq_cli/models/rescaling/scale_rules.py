@@ -1,4 +1,7 @@
-"""Which rule each operator has, and how a graph is read with them."""
+"""The rule of each operator: what takes the factors of channels that it makes, reads or joins.
+
+Each returns the channels of a node's output, or None if what the node reads must stay as it is.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -10,11 +13,6 @@ from ptq_cli.models.preparing.rewriting import Floats, floats_of
 from ptq_cli.models.rescaling import moved_scales
 from ptq_cli.models.rescaling.channel_ids import Ids
 from ptq_cli.models.rescaling.scale_spaces import ScaledConstant, ScaledLayer, ScaleTrace, along
-
-# Nodes that make channels and read them: layers, normalizations and products with a constant vector.
-#
-# Each function returns the channels of a node's output, or None if what the node reads must stay as it is.
-
 
 NO_IDS = np.zeros(0, np.int64)
 
@@ -172,11 +170,6 @@ def _scale_weight(trace: ScaleTrace, node: ir.Node, layer: ScaledLayer, times: I
     trace.layers.append(layer)
 
 
-# Nodes that join two values: sums, whose summands share factors, and products, of which one factor stays.
-#
-# Each function returns the channels of a node's output, or None if what the node reads must stay as it is.
-
-
 def total(trace: ScaleTrace, node: ir.Node) -> Ids | None:
     """Add, Sub, Sum, Mean, Max and Min: each summand has the same factors, and constants take them."""
     rank = rank_of(node.outputs[0])
@@ -238,7 +231,6 @@ def _widened(ids: Ids, rank: int) -> Ids:
 
 
 Rule = Callable[[ScaleTrace, ir.Node], Ids | Sequence[Ids] | None]
-
 UNCHANGED = (
     "Identity", "Dropout", "Relu", "LeakyRelu", "Abs", "Neg",
 )  # fmt: skip
@@ -249,6 +241,7 @@ NORMALIZATIONS = (
     "LayerNormalization", "SimplifiedLayerNormalization", "RMSNormalization", "InstanceNormalization",
     "GroupNormalization", "BatchNormalization",
 )  # fmt: skip
+# By operator. What any other reads, stays as it is
 RULES: Mapping[str, Rule] = {
     **dict.fromkeys(UNCHANGED, moved_scales.unchanged),
     **dict.fromkeys(SPATIAL, moved_scales.spatial),
@@ -270,11 +263,10 @@ RULES: Mapping[str, Rule] = {
     **dict.fromkeys(("Add", "Sub", "Sum", "Mean", "Max", "Min"), total),
     **dict.fromkeys(("Mul", "Div"), product),
 }
-"""By operator. What any other reads, stays as it is."""
 
 
 def trace_scales(graph: ir.Graph) -> ScaleTrace:
-    """Return what takes the factors of the channels of a graph, and which of them must share one.
+    """Return the constants that take factors of channels, and the channels that must share one.
 
     Requires: a prepared graph, whose constants are initializers, with the shapes that could be inferred.
     Ensures: whatever positive factors the channels get, those that are joined the same and those that are

@@ -1,4 +1,4 @@
-"""Channels that are made and read together, so that their factors are chosen together."""
+"""Channels that are made and read together: collected from a graph, grouped, and given factors."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +7,10 @@ from typing import TypeVar
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import FreshNames, input_at, rank_of
+from ptq_cli.models.graph_reading import input_at, rank_of
+from ptq_cli.models.names import FreshNames
 from ptq_cli.models.preparing.rewriting import floats_of, set_constant
 from ptq_cli.models.rescaling.channel_ids import FIXED, ChannelIds, Factors, Ids
-
-# What is known of the channels of a graph while its nodes are read one after the other.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,9 +215,6 @@ def _only_axis(ids: Ids) -> int | None:
 def _places(roots: Ids, found: Ids) -> Ids:
     places = np.minimum(np.searchsorted(found, roots), len(found) - 1)
     return np.where(found[places] == roots, places, NO_CHANNEL)
-
-
-# Channels get factors: the constants that make them are multiplied, those that read them are divided.
 
 
 def rescale(graph: ir.Graph, trace: ScaleTrace, factors: Mapping[int, float]) -> int:

@@ -38,9 +38,10 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings
-from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
+from ptq_cli.runtime.accuracy_level import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import AS_WRITTEN, ONNX_RUNTIME, at_level
+from ptq_cli.runtime.engine_registry import at_level
+from ptq_cli.runtime.onnxruntime_engine import AS_WRITTEN, ONNX_RUNTIME
 
 TABLE = 2
 """Axes of class scores: samples and classes."""

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ptq_cli.calibdata.dataset.batches import Selection, Shard, checked, decoded_ahead
+from ptq_cli.calibdata.dataset.batches import checked
+from ptq_cli.calibdata.dataset.decode_ahead import decoded_ahead
+from ptq_cli.calibdata.dataset.selection import Selection, Shard
 from ptq_cli.collectors.calibration_file import require_dealt
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import (

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 
-from ptq_cli.calibdata.image_decoding import thumbnail
+from ptq_cli.calibdata.images.thumbnail import thumbnail
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import to_json
 from ptq_cli.core.errors import PtqError
@@ -28,7 +28,8 @@ from ptq_cli.evaluation.report_changes import require_same_model
 from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
 from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.latency.served_latency import QuantizedFile, served_latency
-from ptq_cli.models.files.stored import StoredModel, release
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.storing import release
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, accuracy_levels, other_levels
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
 from ptq_cli.pipeline.evaluation.page_evidence import Material, tuned_ladder

@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ptq_cli.calibdata.dataset.batches import WHOLE, Selection, checked, decoded_ahead
-from ptq_cli.calibdata.token_samples import TextTokenizer
+from ptq_cli.calibdata.dataset.batches import checked
+from ptq_cli.calibdata.dataset.decode_ahead import decoded_ahead
+from ptq_cli.calibdata.dataset.selection import WHOLE, Selection
+from ptq_cli.calibdata.text.tokenizer import TextTokenizer
 from ptq_cli.calibration.loaded_run import LoadedRun, load_run
 from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.errors import UsageError
@@ -44,7 +46,8 @@ from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import EvaluationSettings, ImageSettings, ModelSettings
 from ptq_cli.runtime.engine import Engine, OpenedModel
-from ptq_cli.runtime.engine_registry import ONNX_RUNTIME, ReopenedModel
+from ptq_cli.runtime.engine_registry import ReopenedModel
+from ptq_cli.runtime.onnxruntime_engine import ONNX_RUNTIME
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.carried import carry_notes, with_states
 from ptq_cli.setup.float_model import open_source

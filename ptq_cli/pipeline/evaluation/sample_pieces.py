@@ -8,7 +8,7 @@ from ptq_cli.calibdata.dataset.batches import Batch, checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.qdq.staged_model import StagedModel
-from ptq_cli.runtime.tapping.tapped import Cutter
+from ptq_cli.runtime.tapping.pieces import Cutter, PieceSize
 
 
 def pieces_of(
@@ -24,7 +24,7 @@ def pieces_of(
     With ``whole_batches`` batches are not cut: a branch or a loop may look at all samples.
     """
     fixed = fixed_batch_size(inputs)
-    cutter = Cutter(PIECE_BYTES)
+    cutter = Cutter(PieceSize(PIECE_BYTES))
 
     def sample_bytes(arrays: Mapping[str, Array]) -> int:
         return sum(held.nbytes for held in staged.run(arrays, quantized=False).values())

@@ -17,7 +17,8 @@ from ptq_cli.core.documents import decode
 from ptq_cli.core.errors import InputFileError, ReportError, first_line
 from ptq_cli.evaluation.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 from ptq_cli.models.files.mapped_constants import mapped
-from ptq_cli.models.files.stored import StoredModel, release
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.storing import release
 from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite

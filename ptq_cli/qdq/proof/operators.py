@@ -20,8 +20,7 @@ from ptq_cli.plan.dynamic_layers import DYNAMIC
 from ptq_cli.plan.graph_questions import constant_size, is_constant, parameter_size, rule_of
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.sites import LayerPlan, Plan
-from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
-from ptq_cli.plan.target.target_file import Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES, Target
 from ptq_cli.qdq.proof.carried_pairs import float_reason, is_merged_bias, restored_by
 from ptq_cli.qdq.read.pair_grids import (
     UNPACKING,

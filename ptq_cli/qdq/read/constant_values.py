@@ -9,9 +9,11 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
-from ptq_cli.models.files.stored import LARGEST_BYTES, constant_bytes, serialize
-from ptq_cli.models.graph_reading import FreshNames, every_node
+from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.files.storing import LARGEST_BYTES, constant_bytes
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.models.names import FreshNames
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.preparing.rewriting import add_constant
 from ptq_cli.qdq.read.pair_grids import Grid, grid_of, product_of

@@ -6,13 +6,14 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import ModelFormatError, NotQuantizedError
-from ptq_cli.models.graph_reading import every_node, tell_apart
-from ptq_cli.models.inlining import inline_functions
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import load_onnx
+from ptq_cli.models.names import tell_apart
+from ptq_cli.models.opset import inline_functions
 from ptq_cli.models.pair_operators import DEQUANTIZE, is_pair_node
-from ptq_cli.models.parity import quiet_exporter
+from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.models.shapes import infer_shapes
 from ptq_cli.qdq.metadata import TARGET
 

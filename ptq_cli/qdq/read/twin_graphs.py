@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError, UnsupportedFormatError
 from ptq_cli.core.formats import FLOATS
-from ptq_cli.models.graph_reading import every_node, nested_graphs, short_name
+from ptq_cli.models.graph_reading import every_node, nested_graphs
 from ptq_cli.models.integer_operators import (
     CONV_INTEGER,
     DYNAMIC_LSTM,
@@ -20,6 +20,7 @@ from ptq_cli.models.integer_operators import (
     OF_LAYER,
     OF_TENSOR,
 )
+from ptq_cli.models.names import short_name
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, integer_clip_behind, integers_of
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates

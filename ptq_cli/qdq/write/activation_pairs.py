@@ -8,7 +8,8 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters, quantize
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames, every_node, every_value, input_at, short_name
+from ptq_cli.models.graph_reading import every_node, every_value, input_at
+from ptq_cli.models.names import FreshNames, short_name
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.block_weights import dynamic_pair
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, make_quantize

@@ -20,7 +20,7 @@ from ptq_cli.core.arithmetic import (
 )
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat, PerAxis
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames, short_name
+from ptq_cli.models.names import FreshNames, short_name
 from ptq_cli.models.pair_operators import BLOCK, DOMAIN, DYNAMIC_QUANTIZE
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, put_in_front

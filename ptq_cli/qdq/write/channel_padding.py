@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.names import FreshNames
 from ptq_cli.qdq.metadata import PADDED_CHANNELS
 from ptq_cli.qdq.read.padded_channels import CHANNELS, Space, open_spaces, stored_convs
 from ptq_cli.qdq.write.pair_nodes import add_initializer

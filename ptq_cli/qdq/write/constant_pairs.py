@@ -11,8 +11,9 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import PerAxes
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import FreshNames, every_node, short_name
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.integer_operators import KERNEL_INPUTS, KERNEL_PARAMETERS, MICROSOFT
+from ptq_cli.models.names import FreshNames, short_name
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import add_two_levels, in_place_of_blocks
 from ptq_cli.qdq.write.integer_storage import WeightIntegers, add_integers

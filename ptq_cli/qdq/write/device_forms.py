@@ -10,15 +10,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.models.graph_reading import (
-    RESULT,
-    FreshNames,
-    constant_shape,
-    every_node,
-    input_at,
-    remove_unused,
-    sole_reader,
-)
+from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, remove_unused, sole_reader
+from ptq_cli.models.names import RESULT, FreshNames
 from ptq_cli.models.pair_operators import CLAMPS, QUANTIZE, dequantized_by, is_pair_node
 from ptq_cli.plan.graph_questions import moved_to
 from ptq_cli.plan.target.rules import Target

@@ -17,8 +17,9 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import IntegerFormat, NumberFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph_reading import RESULT, FreshNames, every_node, input_at, register_constant
+from ptq_cli.models.graph_reading import every_node, input_at, register_constant
 from ptq_cli.models.integer_operators import MICROSOFT
+from ptq_cli.models.names import RESULT, FreshNames
 from ptq_cli.models.pair_operators import CLAMPS, dequantized_by
 from ptq_cli.models.preparing.rewriting import drop
 from ptq_cli.plan.graph_questions import gate_of, silu_input

@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import ConstantsFile
-from ptq_cli.models.files.stored import lies_apart
-from ptq_cli.models.graph_reading import FreshNames, short_name
+from ptq_cli.models.files.storing import lies_apart
+from ptq_cli.models.names import FreshNames, short_name
 from ptq_cli.qdq.write.pair_nodes import (
     add_initializer,
     add_outside,

@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import named_alike
-from ptq_cli.models.graph_reading import RESULT, every_node, register_constant
+from ptq_cli.models.graph_reading import every_node, register_constant
+from ptq_cli.models.names import RESULT
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.preparing.rewriting import drop
 

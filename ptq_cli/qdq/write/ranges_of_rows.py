@@ -27,7 +27,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import RESULT, FreshNames, input_at, rank_of, short_name
+from ptq_cli.models.graph_reading import input_at, rank_of
 from ptq_cli.models.integer_operators import (
     CONV_INTEGER,
     DYNAMIC_QUANTIZE,
@@ -38,6 +38,7 @@ from ptq_cli.models.integer_operators import (
     SMALLEST,
     STEPS,
 )
+from ptq_cli.models.names import RESULT, FreshNames, short_name
 from ptq_cli.plan.dynamic_layers import ROW
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.pair_nodes import add_initializer, put_in_front, take_place

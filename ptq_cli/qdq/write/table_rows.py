@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import RESULT, FreshNames, every_node
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.integer_operators import MICROSOFT
+from ptq_cli.models.names import RESULT, FreshNames
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.requests import TiedTable
 from ptq_cli.plan.sites import WeightSite

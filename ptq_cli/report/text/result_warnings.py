@@ -13,7 +13,7 @@ from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
 from ptq_cli.qdq.metadata import AMAX_METHOD, FLOAT_LAYERS
 from ptq_cli.qdq.proof.target_faults import Fault
 from ptq_cli.report.text.numbers import format_value, share_of_float
-from ptq_cli.runtime.block_levels import has_four_bits
+from ptq_cli.runtime.narrow_types import has_four_bits
 
 FEWEST_IN_INTEGERS = 0.5  # share of the multiply-accumulates
 LOWEST_SQNR_DB = 15.0

@@ -15,15 +15,12 @@ import onnx
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Session, Written
 
 LARGEST_BLOCK = 16
 BLOCKS = (LARGEST_BLOCK, 8, 4)
 _DOMAIN = "com.microsoft.nchwc"
-
-
-BlockedTaps = tuple[Session, list[int]]
-"""A session whose tapped tensors may be in blocks of channels, and the indices of those that are."""
+BlockedTaps = tuple[Session, list[int]]  # and the indices of outputs in blocks
 
 
 def open_tapped(model: bytes | StoredModel, threads: int) -> tuple[Session, BlockedTaps | None]:
@@ -38,7 +35,7 @@ def open_tapped(model: bytes | StoredModel, threads: int) -> tuple[Session, Bloc
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
         try:
-            session = Session(content, threads=threads, save_optimized=path)
+            session = Session(content, threads=threads, writes=Written(path))
             graph = onnx.load(path)
         except (RuntimeFailedError, OSError, ValueError):
             return Session(model, threads=threads), None

@@ -1,4 +1,4 @@
-"""What fits below a limit of memory: how many samples a piece has, and how many tensors a pass."""
+"""Sizes of inner tensors, and how many samples and tensors fit below a limit of memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +15,12 @@ from ptq_cli.models.graph_reading import every_value
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import handed_out, tap
 
-SPARE = 1.1
-"""Estimates are raised by a tenth: allocators round up."""
+SPARE = 1.1  # factor of the estimates: allocators round up
 
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What one sample and one session take, in bytes.
+    """Memory of one sample and one session, in bytes.
 
     Attributes:
         reached: the most that the process took so far: reading and turning a model may take more than running
@@ -145,9 +144,6 @@ def _divide(taps: Mapping[str, int], count: int) -> tuple[tuple[str, ...], ...]:
         sizes[emptiest] += taps[name]
     order = {name: place for place, name in enumerate(taps)}
     return tuple(tuple(sorted(group, key=order.__getitem__)) for group in groups)
-
-
-# How large inner tensors are, learnt without holding them.
 
 
 _SUFFIX = "/ptq.shape"

@@ -10,13 +10,10 @@ from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.errors import RuntimeFailedError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.tapped import Cutter, Forward, ForwardPass, begins_with
+from ptq_cli.runtime.tapping.pieces import Cutter, Forward, ForwardPass, PieceSize, begins_with
 
-DEVICE_PIECE_BYTES = 512 << 20
-"""Tapped tensors of one run; two runs are held. Enough to keep a GPU at work, whatever the batch size is."""
-
-AT_ONCE = 2
-"""One is run while the tensors of another are counted."""
+DEVICE_PIECES = PieceSize(512 << 20)  # two runs are held: enough to keep a GPU at work
+AT_ONCE = 2  # one is run while the tensors of another are counted
 
 
 class DeviceModel:
@@ -26,19 +23,12 @@ class DeviceModel:
     tensors depend on that sample alone.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        taps: Sequence[str],
-        *,
-        whole_batches: bool = False,
-        piece_bytes: int = DEVICE_PIECE_BYTES,
-    ) -> None:
+    def __init__(self, session: Session, taps: Sequence[str], size: PieceSize = DEVICE_PIECES) -> None:
         """Take a session."""
         self._session = session
         self._taps = tuple(taps)
-        self._whole = self._seen = whole_batches
-        self._cutter = Cutter(piece_bytes)
+        self._whole = self._seen = size.whole
+        self._cutter = Cutter(size)
 
     def forward(self) -> Forward:
         """Return how batches are run.
@@ -77,7 +67,7 @@ class DeviceModel:
 
 
 def as_tensors(values: Sequence[Any]) -> list[torch.Tensor]:
-    """Return what speaks DLPack as PyTorch's tensors, in the same memory.
+    """Return values with DLPack as PyTorch's tensors, in the same memory.
 
     Booleans come as uint8, 0 and 1.
     """

@@ -1,11 +1,8 @@
-"""How batches are run for the values of inner tensors: in pieces of a fast size, in memory used again."""
+"""A tapped model on the host: pieces of a fast size, in memory that is used again."""
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -13,164 +10,21 @@ from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.runtime.session import OutputBinding, Session
+from ptq_cli.runtime.session import NO_ARENA, OutputBinding, Session
 from ptq_cli.runtime.tapping.channel_blocks import BlockedTaps, block_of, channel_view, open_tapped, unblock
+from ptq_cli.runtime.tapping.memory_plan import MemoryPlan
+from ptq_cli.runtime.tapping.pieces import (
+    Cutter,
+    Forward,
+    ForwardPass,
+    PieceSize,
+    Signature,
+    begins_with,
+    signature,
+)
 
-Tensor = Any
-"""An array, or a tensor on the device that the model runs on; both have a ``shape``."""
-Run = Callable[[Mapping[str, Array]], Sequence[Tensor]]
-
-
-def whole(batch: Batch) -> Sequence[Batch]:
-    """Return a batch as its only piece."""
-    return (batch,)
-
-
-def nothing(inputs: Mapping[str, Array]) -> Sequence[Tensor]:
-    """Return no tensors."""
-    del inputs
-    return ()
-
-
-def forget(arrays: Sequence[Tensor]) -> None:
-    """Do nothing with arrays that are done with."""
-    del arrays
-
-
-def as_it_is(name: str, array: Array) -> Array:
-    """Return an array as it is."""
-    del name
-    return array
-
-
-@dataclass(frozen=True, kw_only=True)
-class ForwardPass:
-    """A run of the model that gives some of the tapped tensors.
-
-    Attributes:
-        taps: their names.
-        run: returns them for a batch; from several threads at once where ``Forward.at_once`` is above 1.
-        recycle: takes arrays that ``run`` returned, once they are counted; their memory is used again.
-        in_model_order: a tapped tensor, as ``run`` returned it, on the host in the model's shape and order.
-        by_channels: the same without a copy, for whom two axes of channels are as good as one.
-    """
-
-    taps: tuple[str, ...]
-    run: Run
-    recycle: Callable[[Sequence[Tensor]], None] = forget
-    in_model_order: Callable[[str, Tensor], Array] = as_it_is
-    by_channels: Callable[[str, Tensor], Array] = as_it_is
-
-
-@dataclass(frozen=True)
-class Forward:
-    """How batches are run.
-
-    Attributes:
-        passes: each piece takes all of them, one after the other; together they give all tapped tensors.
-        at_once: how many threads run pieces, each of which also counts what it ran.
-        split: cuts a batch into the pieces that are run.
-    """
-
-    passes: tuple[ForwardPass, ...]
-    at_once: int = 1
-    split: Callable[[Batch], Sequence[Batch]] = whole
-
-
-# Batches are cut into pieces that take about so much memory, where a sample's tensors are its own.
-
-
-Signature = tuple[tuple[str, tuple[int, ...]], ...]
-"""Name and shape of each input."""
-PAIR_FACTOR = 4
-"""How many times as large a piece may be that holds two samples, where not even one fits: with it BERT's
-shape is calibrated a tenth faster."""
-ENOUGH_SAMPLES = 16
-"""Of so many, what a run costs whatever its size hardly shows: see ``benchmarks.pieces``."""
-
-
-def signature(inputs: Mapping[str, Array]) -> Signature:
-    """Return what the sizes of a run's tensors follow from."""
-    return tuple((name, array.shape) for name, array in inputs.items())
-
-
-class Cutter:
-    """Cuts batches into pieces.
-
-    ``samples`` of a piece are given where they are planned already.
-    """
-
-    def __init__(self, piece_bytes: int, samples: int | None = None, *, enough_bytes: int = 0) -> None:
-        self._piece_bytes, self._enough_bytes = piece_bytes, enough_bytes
-        self._samples = samples
-        self._sizes: dict[Signature, int] = {}
-
-    def cut(self, batch: Batch, sample_bytes: Callable[[Mapping[str, Array]], int]) -> Sequence[Batch]:
-        """Return the pieces of a batch, of one size or nearly so.
-
-        ``sample_bytes`` returns how much the tapped tensors of one sample take; it is asked once for inputs
-        of the same shapes, and not kept, so that a model that has a cutter goes with its last user.
-        """
-        if batch.size == 1:
-            return (batch,)
-        key = signature(batch.inputs)
-        if key not in self._sizes:
-            self._sizes[key] = self._samples or samples_of_piece(
-                sample_bytes(cut(batch, 0, 1).inputs), self._piece_bytes, self._enough_bytes
-            )
-        number = -(-batch.size // self._sizes[key])
-        bounds = [batch.size * part // number for part in range(number + 1)]
-        return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
-
-
-def samples_of_piece(sample_bytes: int, piece_bytes: int, enough_bytes: int = 0) -> int:
-    """Return how many samples a piece has, at least one.
-
-    Two samples may take more than a piece should: a layer reads its weights once for both. That is worth a
-    larger piece, but not any. ``enough_bytes`` is what a piece may take to have more samples, but no more
-    than 16.
-
-    Example:
-        >>> samples_of_piece(3, 8), samples_of_piece(13, 8), samples_of_piece(66, 8)
-        (2, 2, 1)
-        >>> samples_of_piece(3, 8, 64), samples_of_piece(13, 8, 64), samples_of_piece(66, 8, 64)
-        (16, 4, 1)
-    """
-    one = max(1, sample_bytes)
-    pair = 2 if 2 * one <= PAIR_FACTOR * piece_bytes else 1
-    return max(piece_bytes // one, min(ENOUGH_SAMPLES, enough_bytes // one)) or pair
-
-
-def begins_with(both: Array, first: Array, times: int) -> bool:
-    """Tell whether a tensor of some samples holds first what it is for the first one alone.
-
-    The samples in ``both`` are so many ``times`` those in ``first``.
-
-    Example:
-        >>> begins_with(np.array([[1.0], [2.0]]), np.array([[1.0]]), 2)
-        True
-    """
-    if not first.ndim or both.shape[1:] != first.shape[1:]:
-        return False
-    if both.shape[0] != times * first.shape[0]:
-        return _same(both, first)  # It does not depend on the samples at all.
-    wanted, found = first.astype(np.float64), both[: first.shape[0]].astype(np.float64)
-    largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
-    return bool(np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest, equal_nan=True))
-
-
-def _same(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and one.tobytes() == other.tobytes()
-
-
-# Memory for tapped tensors that is used again: fresh pages cost more than counting what is on them.
-
-
-ALIGNMENT = 64
-"""Bytes of a cache line."""
-
-Kind = tuple[np.dtype[np.generic], tuple[int, ...]]
-"""Dtype and shape of an array."""
+ALIGNMENT = 64  # bytes of a cache line
+Kind = tuple[np.dtype[np.generic], tuple[int, ...]]  # dtype and shape of an array
 
 
 class Arrays(list[Array]):
@@ -223,14 +77,10 @@ class Buffers:
             self._free.append(arrays)
 
 
-PIECE_BYTES = 8 << 20
-"""Tapped tensors of one run, which the caches hold until they are counted."""
-ENOUGH_BYTES = 64 << 20
-"""The same where fewer samples would make a run small: what it costs whatever its size shows more than what
-it costs to read tensors that have left the caches."""
+FAST = PieceSize(8 << 20)  # bytes that the caches hold until they are counted
+ENOUGH_BYTES = 64 << 20  # where fewer samples would not pay for a run's fixed cost
 MOST_AT_ONCE = 8
-MOST_WHOLE_AT_ONCE = 2
-"""Where batches cannot be cut, their tensors take far more memory."""
+MOST_WHOLE_AT_ONCE = 2  # whole batches take far more memory
 
 
 class TappedModel:
@@ -247,12 +97,9 @@ class TappedModel:
         taps: Sequence[str],
         *,
         threads: int,
-        whole_batches: bool = False,
+        size: PieceSize = FAST,
         sizes_vary: bool = False,
-        piece_bytes: int = PIECE_BYTES,
-        enough_bytes: int = 0,
-        samples: int | None = None,
-        at_once: int | None = None,
+        plan: MemoryPlan | None = None,
     ) -> None:
         """Open the model.
 
@@ -260,26 +107,21 @@ class TappedModel:
             model: the tapped model, serialized.
             taps: names of its outputs.
             threads: that compute.
-            whole_batches: batches are run as they are: the model fixes their size, or a branch or loop may
-                look at all samples.
+            size: of the pieces that a batch is cut into.
             sizes_vary: a tensor's size does not follow from those of the inputs, as of a branch.
-            piece_bytes: how much the tapped tensors of a piece may take, if that is at least one sample.
-            enough_bytes: how much they may take to have enough samples.
-            samples: of a piece, where that is planned already; then as little memory is taken as can be.
-            at_once: runs that are under way at once, where that is planned.
+            plan: samples of a piece and runs under way at once; then as little memory is taken as can be.
         """
         self._taps = tuple(taps)
-        self._at_once = at_once or most_at_once(threads, whole_batches=whole_batches)
+        self._at_once = plan.at_once if plan else most_at_once(threads, whole_batches=size.whole)
         # Each of the runs that are under way at once brings a thread of its own.
         workers = threads - self._at_once + 1
         self._blocked: BlockedTaps | None = None
-        if samples is None:
+        if plan is None:
             self._session, self._blocked = open_tapped(model, workers)
         else:
-            self._session = Session(model, threads=workers, arena=False)
-        self._unseen = samples is None
-        self._whole = whole_batches
-        self._cutter = Cutter(piece_bytes, samples, enough_bytes=enough_bytes)
+            self._session = Session(model, threads=workers, place=NO_ARENA)
+        self._unseen, self._whole = plan is None, size.whole
+        self._cutter = Cutter(size, plan.samples if plan else None)
         self._blocks: dict[str, int] = {}
         self._buffers = Buffers()
         self._kinds: dict[Signature, list[Kind]] = {}

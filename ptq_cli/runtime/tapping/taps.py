@@ -13,7 +13,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.graph_reading import FreshNames, every_value, nested_graphs, remove_unused
+from ptq_cli.models.graph_reading import every_value, nested_graphs, remove_unused
+from ptq_cli.models.names import FreshNames
 
 
 def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:
@@ -38,11 +39,7 @@ def _as_output(value: ir.Value) -> ir.Value:
     return value
 
 
-# A Scan written as a Loop: it takes the slices itself, and computes the same to the bit.
-
-
-TO_THE_FIRST = np.iinfo(np.int64).min
-"""The end of a Slice that goes backwards over everything."""
+TO_THE_FIRST = np.iinfo(np.int64).min  # end of a Slice that goes backwards
 
 
 def write_as_loop(graph: ir.Graph, scan: ir.Node, names: FreshNames) -> ir.Node:
@@ -58,7 +55,7 @@ def write_as_loop(graph: ir.Graph, scan: ir.Node, names: FreshNames) -> ir.Node:
 
 
 def take_over(old: list[ir.Value], new: list[ir.Value]) -> None:
-    """Let values be read instead of others, under their names."""
+    """Replace values by others, which take their names."""
     for before, value in zip(old, new, strict=True):
         name, value.type, value.shape = before.name, before.type, before.shape
         before.replace_all_uses_with(value, replace_graph_outputs=True)
@@ -133,7 +130,7 @@ class _Rewrite:
             self._body.insert_before(first, nodes)
 
     def _turn_round(self, loop: ir.Node, value: ir.Value) -> None:
-        """Let a stacked output begin with the last step."""
+        """Reverse a stacked output."""
         bounds = [np.array([number], np.int64) for number in (-1, TO_THE_FIRST, 0, -1)]
         constants = [ir.node("Constant", [], {"value": ir.tensor(bound)}) for bound in bounds]
         for node in constants:
@@ -181,8 +178,7 @@ def _number(value: int) -> dict[str, ir.TensorProtocol]:
     return {"value": ir.tensor(np.array(value, np.int64))}
 
 
-Values = dict[str, ir.Value]
-"""By the name of the tensor whose values they hold."""
+Values = dict[str, ir.Value]  # by the tensor whose values they hold
 
 
 def handed_out(model: ir.Model, tensors: Collection[str]) -> Values:

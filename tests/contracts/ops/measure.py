@@ -14,7 +14,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import LayerPlan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Session, Written
 from tests.contracts.ops.case import OpCase
 from tests.unit.plan.graphs import build, run, sample, serialized, sqnr_db
 
@@ -56,7 +56,7 @@ def measure(case: OpCase, folder: Path) -> Measured:
     )
     content = (folder / "run" / "model.int8.onnx").read_bytes()
     onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
-    Session(content, threads=1, save_optimized=folder / "optimized.onnx")
+    Session(content, threads=1, writes=Written(folder / "optimized.onnx"))
     kernels = Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)
     inputs = sample(model, UNSEEN)
     wanted = run(model, inputs, optimize=False)

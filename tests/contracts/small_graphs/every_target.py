@@ -14,7 +14,7 @@ from ptq_cli.qdq.proof.carried_pairs import float_reason
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.runtime.openvino import OPEN_VINO
-from ptq_cli.runtime.probes import is_signed_exact
+from ptq_cli.runtime.products import is_signed_exact
 from tests.contracts.small_graphs.exported import COMPARED, Exported, finite
 from tests.unit.plan.graphs import sample, serialized, sqnr_db
 

@@ -13,7 +13,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Session, Written
 from tests.unit.plan.cases.case import Case
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import as_measured, build, quantized, run, sample, serialized
@@ -93,7 +93,7 @@ def run_optimized(
     """Return a model's outputs, and the graph that ONNX Runtime ran for them."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
-        session = Session(content, threads=1, save_optimized=path, **as_measured(target))
+        session = Session(content, threads=1, kernels=as_measured(target), writes=Written(path))
         return session.run(inputs), onnx.load(path).graph
 
 

@@ -36,12 +36,14 @@ def png(value: int, size: tuple[int, int] = (4, 4)) -> bytes:
     return stream.getvalue()
 
 
-def tar_bytes(members: Iterable[tuple[str, bytes]], mode: str = "w", **options: object) -> bytes:
+def tar_bytes(
+    members: Iterable[tuple[str | tarfile.TarInfo, bytes]], mode: str = "w", **options: object
+) -> bytes:
     """The bytes of a tar archive, as Python's own writer makes it."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode=mode, **options) as archive:  # type: ignore[call-overload]
         for name, content in members:
-            info = tarfile.TarInfo(name)
+            info = name if isinstance(name, tarfile.TarInfo) else tarfile.TarInfo(name)
             info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return stream.getvalue()

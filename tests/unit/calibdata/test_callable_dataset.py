@@ -1,10 +1,13 @@
 from collections import namedtuple
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from ptq_cli.calibdata.callable_dataset import CallableDataset, as_batch
+from ptq_cli.calibdata.callable_dataset import CallableDataset, as_arrays
+from ptq_cli.calibdata.dataset.batches import indexed_names
+from ptq_cli.calibdata.dataset.items import batch_of
 from ptq_cli.core.errors import (
     DataFormatError,
     DataShapeError,
@@ -116,8 +119,8 @@ def test_missing_callable_suggests(save_code):
         CallableDataset(save_code(COUNTING).replace(":batches", ":batchs"))
 
 
-def batch_from(value):
-    return as_batch(value, "batch 2 of 'data.py:f'", "data.py:f", 10)
+def batch_from(value, axes=None, where="batch 2 of 'data.py:f'"):
+    return batch_of(*as_arrays(value, where), where, partial(indexed_names, "data", 0), axes)
 
 
 class TensorLike:
@@ -190,9 +193,9 @@ def test_forms_of_a_batch(value, names, labeled):
 
 def test_samples_on_another_axis_and_whole_arrays():
     value = {"x": np.ones((2, 3)), "state": np.ones((4, 2, 5)), "table": np.ones((7, 3))}
-    batch = as_batch(value, "batch 0", "data", 0, {"state": 1, "table": None})
+    batch = batch_from(value, {"state": 1, "table": None})
     assert batch.size == 2 and batch.axes == {"state": 1, "table": None}
-    step = as_batch(value, "batch 0", "data", 0, dict.fromkeys(value))
+    step = batch_from(value, dict.fromkeys(value))
     assert step.size == 1 and step.names == ("data[0]",)
     with pytest.raises(
         DataShapeError, match="differ in the number of samples: 'x' has 2, 'state' has 4"
@@ -224,6 +227,6 @@ def test_batch_without_values(value):
 
 def test_a_batch_keeps_its_values_when_the_array_is_filled_again():
     array = np.zeros((2, 3), np.float32)
-    batch = as_batch({"x": array}, "batch 0", "data", 0)
+    batch = batch_from({"x": array})
     array[:] = 7
     assert not batch.inputs["x"].any()

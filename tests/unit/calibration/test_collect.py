@@ -13,7 +13,8 @@ from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass, TappedModel
+from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass
+from ptq_cli.runtime.tapping.tapped import TappedModel
 from ptq_cli.runtime.tapping.taps import tap
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build

@@ -7,8 +7,8 @@ import pytest
 from ptq_cli.evaluation import latency
 from ptq_cli.evaluation import latency as module
 from ptq_cli.evaluation.latency import LatencyTurns, latency_ratio, measure_latency
-from ptq_cli.runtime.engine_registry import OnnxRuntime
-from ptq_cli.runtime.turns import Turns
+from ptq_cli.runtime.onnxruntime_engine import OnnxRuntime
+from ptq_cli.runtime.timing import Duration, Turns
 from tests.each_case import each_case
 
 
@@ -143,12 +143,12 @@ def test_scenarios_take_turns_round_by_round(arithmetic_file):
 def test_rounds_of_one_scenario_alternate_with_those_of_another(monkeypatch):
     calls = []
 
-    def rounds(_sessions, _models, batches, **_settings):
+    def rounds(_sessions, _models, batches, *_settings):
         for index in range(len(batches)):
             calls.append((len(batches), index))
             yield turns_of([1.0, 1.0], [2.0, 2.0])[0]
 
-    monkeypatch.setattr(latency, "take_rounds", rounds)
+    monkeypatch.setattr(latency, "repeat_with_new_sessions", rounds)
     scenarios = [latency.Scenario([{"x": np.ones((4, 1))}] * count, 1) for count in (2, 3)]
     found = latency.measure_latencies([b"", b""], scenarios)
     assert calls == [(2, 0), (3, 0), (2, 1), (3, 1), (3, 2)]
@@ -186,18 +186,18 @@ def test_one_thread_is_compared_in_processor_time(threads, ratio, other, median)
 def test_rounds_are_taken_until_each_model_was_first_and_the_ratio_is_clear(
     monkeypatch, *, limited, held_up, expected
 ):
-    def rounds(*_: object, **words: object) -> Iterator[Turns]:
-        asked.update(words)
+    def rounds(*given: object) -> Iterator[Turns]:
+        asked.append(given[-1])
         for index in range(20):
             seconds = (((1.0,),), ((held_up if index % 2 else 1 / held_up,),), ((1.0,),))
             yield Turns(seconds, seconds)
 
-    asked: dict[str, object] = {}
+    asked: list[object] = []
     monkeypatch.setattr(module, "opener", lambda *_, **__: None)
-    monkeypatch.setattr(module, "take_rounds", rounds)
+    monkeypatch.setattr(module, "repeat_with_new_sessions", rounds)
     found = module.take_latency_turns([Path("a"), Path("b"), Path("c")], [{}], threads=2, limited=limited)
     length = module.LIMITED_SECONDS if limited else module.SECONDS
-    assert asked == {"seconds": length, "most_runs": None if limited else module.ENOUGH_RUNS}
+    assert asked == [Duration(length, most_runs=None if limited else module.ENOUGH_RUNS)]
     assert len(found.rounds) == expected
 
 

@@ -1,7 +1,11 @@
-"""Noise to run a model on, and what is in its graph."""
+"""Noise to run a model on, small models and their files, and what is in a graph."""
+
+from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
+from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.core.tensors import Array
 
@@ -16,3 +20,44 @@ def names(model: ir.Model) -> list[str]:
 
 def operators(model: ir.Model) -> list[str]:
     return [node.op_type for node in model.graph]
+
+
+WEIGHTED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,64] x) => (float[N,64] y)
+    <float[64,64] w, float[64] b = {BIAS}> { h = MatMul(x, w)\n y = Add(h, b) }"""
+
+
+def weighted() -> ir.Model:
+    """A product with a weight of 16 KB and a bias."""
+    parsed = onnx.parser.parse_model(WEIGHTED.replace("BIAS", ", ".join(["0.5"] * 64)))
+    parsed.graph.initializer.append(numpy_helper.from_array(noise(64, 64), "w"))
+    return ir.from_proto(parsed)
+
+
+def linear(opset: int = 20, weight: np.ndarray | None = None) -> onnx.ModelProto:
+    """One product."""
+    matrix = noise(4, 300) if weight is None else weight
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 300])],
+        [numpy_helper.from_array(matrix, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def saved(model: onnx.ModelProto, path: Path) -> Path:
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def external(folder: Path, location: str = "weights.bin") -> Path:
+    """A model whose weight lies in ``location``, which is there."""
+    model = linear()
+    tensor = model.graph.initializer[0]
+    folder.mkdir(exist_ok=True)
+    if not Path(location).is_absolute() and location:
+        (folder / location).write_bytes(tensor.raw_data)
+    onnx.external_data_helper.set_external_data(tensor, location)
+    tensor.ClearField("raw_data")
+    return saved(model, folder / "model.onnx")

@@ -14,7 +14,7 @@ from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Kernels, Session
 from ptq_cli.runtime.tapping.taps import tap
 from tests.quantized import quantize_model
 
@@ -122,14 +122,14 @@ def run(
 ) -> list[Array]:
     """Run a model; a file of a target as ptq does, on any processor."""
     content = model if isinstance(model, bytes) else serialized(model)
-    return Session(content, threads=1, optimize=optimize, **as_measured(target)).run(inputs)
+    return Session(content, threads=1, optimize=optimize, kernels=as_measured(target)).run(inputs)
 
 
-def as_measured(target: Target | None) -> dict[str, bool]:
+def as_measured(target: Target | None) -> Kernels:
     """Return how files of a target are opened: this processor may saturate sums, a GPU and an HTP do not."""
     if target is None:
-        return {}
-    return {"exact_sums": target.name == "tensorrt", "integer_kernels": not target.pairs_as_written}
+        return Kernels()
+    return Kernels(exact_sums=target.name == "tensorrt", integers=not target.pairs_as_written)
 
 
 def sqnr_db(reference: Array, other: Array) -> float:

@@ -9,7 +9,7 @@ from ptq_cli.core.arithmetic import fake_quantize
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import ConstantsFile
-from ptq_cli.models.files.stored import store_model
+from ptq_cli.models.files.storing import store_model
 from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.constant_values import constant_values
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
@@ -79,7 +79,7 @@ def test_a_model_of_other_operators_is_refused() -> None:
 
 
 def test_constants_outside_the_graph_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptq_cli.models.files.stored.SMALLEST_EXTERNAL", 100)
+    monkeypatch.setattr("ptq_cli.models.files.storing.SMALLEST_EXTERNAL", 100)
     twins, inputs = make_twins(CHAIN), sample(build(CHAIN), seed=3)
     models = {"float": twins.graphs.float_model, "int8": twins.graphs.quantized_model}
     files = {name: ConstantsFile(tmp_path, f"{name}.onnx") for name in models}

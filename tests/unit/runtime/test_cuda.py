@@ -8,11 +8,11 @@ import onnxruntime
 import pytest
 import torch
 
-from ptq_cli.core.errors import DeviceError, UnknownNameError
+from ptq_cli.core.errors import DeviceError
 from ptq_cli.runtime import cuda
 from ptq_cli.runtime.cuda import require_device, require_gpu, require_provider
-from ptq_cli.runtime.machine import HOST, Device, parse_device
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.machine import HOST, Device
+from ptq_cli.runtime.session import Place, Session
 from ptq_cli.runtime.tapping.on_device import as_tensors
 from tests.devices import require_or_skip, use_the_host_as_cuda
 from tests.each_case import each_case
@@ -163,7 +163,7 @@ def test_what_is_tried_works_on_the_host(monkeypatch):
 @pytest.mark.gpu
 def test_a_session_leaves_its_outputs_on_the_gpu():
     device = Device(require_or_skip("cuda"))
-    session = Session(cuda._negation(), threads=1, device=device)
+    session = Session(cuda._negation(), threads=1, place=Place(device))
     (tensor,) = as_tensors(session.run_on_device({"x": np.array([1.0, 2.0], np.float32)}))
     assert tensor.is_cuda and tensor.tolist() == [-1.0, -2.0]
     assert session.run({"x": np.array([1.0, 2.0], np.float32)})[0].tolist() == [-1.0, -2.0]
@@ -173,51 +173,3 @@ def test_a_session_leaves_its_outputs_on_the_gpu():
 def test_a_gpu_beyond_the_last_is_refused():
     require_or_skip("cuda")
     assert "PyTorch finds" in refused(require_device, Device("cuda", torch.cuda.device_count())).message
-
-
-# Names of devices, and how ONNX Runtime is told of them.
-
-
-@each_case("text", ["cpu", "cuda", "cuda:0", "cuda:13"])
-def test_a_device_is_written_as_it_is_read(text):
-    assert str(parse_device(text)) == text
-
-
-@each_case(
-    "text, meant",
-    [
-        ("gpu", "cuda"),
-        ("GPU", "cuda"),
-        ("gpu:0", "cuda"),
-        ("CUDA", "cuda"),
-        ("cuda0", "cuda"),
-        ("cuda:", "cuda"),
-        ("cuda:-1", "cuda"),
-        ("cuda:x", "cuda"),
-        ("cuda:²", "cuda"),
-        ("cuda:99999999999", "cuda"),
-        ("nvidia", "cuda"),
-        ("cudda", "cuda"),
-        ("cpu0", "cpu"),
-    ],
-)
-def test_another_name_is_refused_with_the_one_that_was_meant(text, meant):
-    with pytest.raises(UnknownNameError) as caught:
-        parse_device(text)
-    assert caught.value.message == f"unknown device '{text}' (did you mean '{meant}'?)"
-    assert caught.value.hint == "known: cpu, cuda, cuda:N"
-
-
-def test_the_gpu_is_the_one_that_was_named_and_its_arithmetic_that_of_float32():
-    options = parse_device("cuda:3").provider_options
-    assert options["device_id"] == "3" and options["use_tf32"] == "0"
-    assert parse_device("cuda").provider_options["device_id"] == "0"
-    assert (HOST.provider, HOST.provider_options) == ("CPUExecutionProvider", {})
-
-
-@each_case(
-    "text, rank, own",
-    [("cpu", 2, "cpu"), ("cuda", 0, "cuda:0"), ("cuda", 2, "cuda:2"), ("cuda:1", 2, "cuda:1")],
-)
-def test_each_process_of_a_machine_has_a_gpu_of_its_own_unless_one_was_named(text, rank, own):
-    assert str(parse_device(text).for_rank(rank)) == own

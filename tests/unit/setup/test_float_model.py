@@ -12,8 +12,8 @@ import torch
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import DataShapeError, ModelInputError, ParityError, UsageError
 from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.module_source import ModuleSource
 from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.models.loading.torch_sources import ModuleSource
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings
 from ptq_cli.setup.example_inputs import made_up_batches
 from ptq_cli.setup.float_model import FloatModel, make_float_model, open_source

@@ -1,17 +1,12 @@
-"""Mul and Div by a constant into the MatMul before them, and into its bias where it has one.
-
-Requires: the MatMul's second operand and the bias are constants, the factor has one number for all columns or
-one for each, and nothing else reads what lies between. Ensures: the same without the factor, equal to
-rounding. Layer scale, and half a feed-forward's result, are written so; PyTorch exports a Linear of more than
-two axes as MatMul and Add.
-"""
+"""Constants behind a layer go into its weight and bias, and the layer is equal to rounding."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import FreshNames, input_at, rank_of, sole_reader
+from ptq_cli.models.graph_reading import input_at, rank_of, sole_reader
+from ptq_cli.models.names import FreshNames
 from ptq_cli.models.preparing.affine_layer import AffineLayer, affine_layer, per_channel
 from ptq_cli.models.preparing.rewriting import (
     Floats,
@@ -43,6 +38,12 @@ class _Product:
 
 
 def _fold(node: ir.Node, names: FreshNames) -> bool:
+    """Fold Mul and Div by a constant into the MatMul before them, and into its bias where it has one.
+
+    Requires: the MatMul's second operand and the bias are constants, the factor has one number for all
+    columns or one for each, and nothing else reads what lies between. Layer scale, and half a feed-forward's
+    result, are written so; PyTorch exports a Linear of more than two axes as MatMul and Add.
+    """
     product, factor = _operands(node)
     if product is None or factor is None:
         return False
@@ -106,15 +107,6 @@ def _has_weight(matmul: ir.Node) -> bool:
     return weight is not None and weight.ndim >= 2 and floats_of(matmul.inputs[0]) is None
 
 
-# Add, Sub, Mul and Div of a constant into the Conv, ConvTranspose or Gemm before them.
-#
-# Requires: the constant has one number a channel, or one for all; the layer's weight and bias are
-# constants, and nothing else reads the layer. Ensures: one layer, equal to rounding. The bias that some
-# exporters write as an Add becomes the layer's own, as the integer kernels need it.
-#
-# onnxscript's rule takes a Conv that is followed by both, with one number each.
-
-
 def _layer_and_constant(node: ir.Node) -> tuple[AffineLayer, Floats] | None:
     for index, source in enumerate(node.inputs):
         # A constant that is divided, or that something is subtracted from, is another function.
@@ -134,6 +126,13 @@ def _layer_and_constant(node: ir.Node) -> tuple[AffineLayer, Floats] | None:
 
 
 def _fold_affine_map(node: ir.Node, names: FreshNames) -> bool:
+    """Fold Add, Sub, Mul and Div of a constant into the Conv, ConvTranspose or Gemm before them.
+
+    Requires: the constant has one number a channel, or one for all; the layer's weight and bias are
+    constants, and nothing else reads the layer. Ensures: a bias that an exporter writes as an Add is the
+    layer's own, as the integer kernels need it. onnxscript's rule takes a Conv that is followed by both, with
+    one number each.
+    """
     operand = _layer_and_constant(node)
     if operand is None:
         return False
@@ -154,22 +153,16 @@ BIAS_ADD = RewritePass(
 FACTOR = RewritePass(
     "factor", "Mul by a constant into the layer before it", each_node(_fold_affine_map, "Mul", "Div")
 )
-
-
-# BatchNormalization into the Conv, ConvTranspose or Gemm before it.
-#
-# Requires: the layer's weight and bias and the four parameters are constants, statistics are fixed
-# (``training_mode`` 0), and nothing else reads the layer. Ensures: one layer with a bias, equal to
-# rounding.
-#
-# onnxscript has such a rule. It also folds a BatchNormalization that computes the statistics of the batch,
-# leaves one behind a shared weight, and breaks the graph where its bias's name is taken; hence this one.
-
-
 DEFAULT_EPSILON = 1e-5
 
 
 def _fold_batch_norm(node: ir.Node, names: FreshNames) -> bool:
+    """Fold a BatchNormalization into the Conv, ConvTranspose or Gemm before it.
+
+    Requires: all parameters are constants, statistics are fixed (``training_mode`` 0), and nothing else reads
+    the layer. onnxscript's rule also folds one that computes the statistics of the batch, leaves one behind a
+    shared weight, and breaks the graph where its bias's name is taken.
+    """
     source = node.inputs[0]
     layer = affine_layer(source.producer()) if source is not None else None
     parameters = _parameters(node)
@@ -202,18 +195,15 @@ def _parameters(node: ir.Node) -> list[Floats] | None:
     return known if len(known) == 4 else None
 
 
-# The slope and the offset of a HardSigmoid go into the layer before it, and a Clip to [0, 1] remains.
-#
-# Requires: float32; a Conv, ConvTranspose or Gemm with a constant weight, whose result only the HardSigmoid
-# reads. Ensures: equal to rounding. The Clip disappears into a quantized range, while a HardSigmoid has no
-# integer kernel, and kept each gate of squeeze-and-excitation in a MobileNetV3 in float.
-
-
-ALPHA, BETA = 0.2, 0.5
-"""HardSigmoid's own, where a node names none."""
+ALPHA, BETA = 0.2, 0.5  # HardSigmoid's defaults
 
 
 def _fold_hard_sigmoid(node: ir.Node, names: FreshNames) -> bool:
+    """Fold the slope and offset of a HardSigmoid into the layer before it; a Clip to [0, 1] remains.
+
+    Requires: float32, and only the HardSigmoid reads the layer. The Clip disappears into a quantized range. A
+    HardSigmoid has no integer kernel, and kept each gate of squeeze-and-excitation in a MobileNetV3 in float.
+    """
     source = node.inputs[0]
     if source is None or sole_reader(source) is not node or not is_float32(source):
         return False
@@ -238,13 +228,11 @@ HARD_SIGMOID = RewritePass(
 )
 
 
-# Gemm's ``alpha`` into its weight and ``beta`` into its bias.
-#
-# Requires: weight and bias are constants. Ensures: both factors are 1, as the integer kernels need them;
-# equal to rounding. onnxscript has no such rule.
-
-
 def _fold_gemm(node: ir.Node, names: FreshNames) -> bool:
+    """Fold Gemm's ``alpha`` into its weight and ``beta`` into its bias, which must be constants.
+
+    Ensures: both factors are 1, as the integer kernels need them. onnxscript has no such rule.
+    """
     alpha, beta = node.attributes.get_float("alpha", 1.0), node.attributes.get_float("beta", 1.0)
     third = input_at(node, 2)
     weight, bias = floats_of(input_at(node, 1)), floats_of(third)

@@ -1,8 +1,9 @@
 """The passes, in the order in which they run."""
 
-from ptq_cli.models.preparing.passes.einsum import EINSUM
-from ptq_cli.models.preparing.passes.known import CASTS, KNOWN_BRANCH, NAMED_AXES, UNIT_DILATIONS
-from ptq_cli.models.preparing.passes.layer_norm import LAYER_NORM
+from ptq_cli.models.preparing.passes.activations import GELU, HARD_SWISH, SILU
+from ptq_cli.models.preparing.passes.known_branch import KNOWN_BRANCH
+from ptq_cli.models.preparing.passes.matmul_forms import EINSUM, MATMUL_LEFT, MATMUL_MATRIX
+from ptq_cli.models.preparing.passes.means import LAYER_NORM, MEAN_POOL, RECIPROCAL
 from ptq_cli.models.preparing.passes.merged import (
     BATCH_NORM,
     BIAS_ADD,
@@ -11,15 +12,7 @@ from ptq_cli.models.preparing.passes.merged import (
     HARD_SIGMOID,
     MATMUL_FACTOR,
 )
-from ptq_cli.models.preparing.passes.recognized import (
-    GELU,
-    HARD_SWISH,
-    MATMUL_LEFT,
-    MATMUL_MATRIX,
-    MEAN_POOL,
-    RECIPROCAL,
-    SILU,
-)
+from ptq_cli.models.preparing.passes.portable_forms import CASTS, NAMED_AXES, UNIT_DILATIONS
 from ptq_cli.models.preparing.rewriting import RewritePass
 
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
@@ -36,5 +29,4 @@ REST: tuple[RewritePass, ...] = (
     HARD_SIGMOID,
     RECIPROCAL,
 )
-PASSES = (KNOWN_BRANCH, *REST)
-"""A branch that is taken is simplified before the rest of them runs."""
+PASSES = (KNOWN_BRANCH, *REST)  # a branch that is taken is simplified before the others run

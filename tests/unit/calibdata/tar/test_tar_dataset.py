@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibdata.dataset.batches import Selection, Shard
-from ptq_cli.calibdata.image_decoding import ImageDataset
+from ptq_cli.calibdata.dataset.selection import Selection, Shard
+from ptq_cli.calibdata.images.image_folder import ImageDataset
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.calibdata.tar import tar_dataset as tar_module
 from ptq_cli.calibdata.tar.tar_dataset import TarDataset
@@ -266,7 +266,9 @@ def test_a_file_that_is_gone(save_tar):
         list(dataset.batches(1))
 
 
-@pytest.mark.parametrize("mode", ["w", "w:gz"], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    "mode", ["w", pytest.param("w:gz", marks=pytest.mark.nightly)], ids=["plain", "gzip"]
+)
 def test_peak_memory_does_not_grow_with_the_samples(save_tar, mode):
     content = npy(np.zeros(4096, np.float32))
     path = save_tar({f"{index:05}.x.npy": content for index in range(640)}, mode=mode)

@@ -6,7 +6,7 @@ import pytest
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.collectors.tensor_statistics import NonFinite
 from ptq_cli.core.errors import ActivationAxisError
-from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass
+from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass
 from tests.each_case import each_case
 from tests.unit.calibration.test_collect import batches, collect, saved
 

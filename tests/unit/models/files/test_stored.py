@@ -1,7 +1,6 @@
 """Models as their files hold them: one file, or a graph with its large constants beside it."""
 
 import gc
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,46 +8,37 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.core.errors import ModelFormatError, OutputFileError, PtqError
+from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files import stored
-from ptq_cli.models.files.mapped_constants import ConstantsFile, data_path, mapped, moved_tensor
-from ptq_cli.models.files.stored import read_model, read_parsed, release, serialize, store_mapped, store_model
+from ptq_cli.models.files import storing
+from ptq_cli.models.files.mapped_constants import data_path, mapped
+from ptq_cli.models.files.stored import read_model
+from ptq_cli.models.files.storing import release, store_model
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.fold_known import fold_lazily
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.runtime.session import Session
-from tests.each_case import each_case
 from tests.large_models import write_large
-from tests.unit.models.contents import noise
-
-TEXT = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,64] x) => (float[N,64] y)
-    <float[64,64] w, float[64] b = {BIAS}> { h = MatMul(x, w)\n y = Add(h, b) }"""
-
-
-def model() -> ir.Model:
-    parsed = onnx.parser.parse_model(TEXT.replace("BIAS", ", ".join(["0.5"] * 64)))
-    parsed.graph.initializer.append(onnx.numpy_helper.from_array(noise(64, 64), "w"))
-    return ir.from_proto(parsed)
+from tests.unit.models.contents import noise, weighted
 
 
 @pytest.fixture
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(storing, "LARGEST_BYTES", 1000)
 
 
 def test_a_small_model_is_one_file_with_all_in_it(tmp_path: Path) -> None:
-    found = store_model(model(), tmp_path, "m.onnx")
+    found = store_model(weighted(), tmp_path, "m.onnx")
     assert (found.data, found.folder) == ((), None)
-    assert found.content == ir.to_proto(model()).SerializeToString(deterministic=True)
+    assert found.content == ir.to_proto(weighted()).SerializeToString(deterministic=True)
     assert found.files(tmp_path / "m.onnx") == {tmp_path / "m.onnx": found.content}
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("low_limit")
 def test_a_large_model_keeps_its_weights_beside_it(tmp_path: Path) -> None:
-    graph = model()
+    graph = weighted()
     found = store_model(graph, tmp_path, "m.onnx")
     kept = {
         name: type(item.const_value) is ir.ExternalTensor for name, item in graph.graph.initializers.items()
@@ -69,14 +59,14 @@ def test_a_large_model_keeps_its_weights_beside_it(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("low_limit")
 def test_data_are_not_written_through_a_link_as_onnx_would_not_read_them(tmp_path: Path) -> None:
     (tmp_path / "m.onnx.data").symlink_to("elsewhere")
-    found = store_model(model(), tmp_path, "m.onnx")
+    found = store_model(weighted(), tmp_path, "m.onnx")
     with pytest.raises(OutputFileError, match=r"cannot write '.*m.onnx.data': it is a symbolic link"):
         found.files(tmp_path / "m.onnx")
 
 
 @pytest.mark.usefixtures("low_limit")
 def test_what_is_not_moved_to_its_place_goes(tmp_path: Path) -> None:
-    found = store_model(model(), tmp_path, "m.onnx")
+    found = store_model(weighted(), tmp_path, "m.onnx")
     assert [path.suffix for path in tmp_path.iterdir()] == [".partial"]
     del found
     gc.collect()
@@ -96,7 +86,7 @@ def test_the_hash_sees_every_byte_of_both_files(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("low_limit")
 def test_constants_are_mapped_while_they_are_looked_at(tmp_path: Path) -> None:
-    graph = model()
+    graph = weighted()
     keeper = store_model(graph, tmp_path, "m.onnx")
     value = graph.graph.initializers["w"]
     with mapped(value) as array:
@@ -122,11 +112,11 @@ def tied(head: Array) -> ir.Model:
     return ir.from_proto(parsed)
 
 
-@pytest.mark.parametrize("largest", [1000, stored.LARGEST_BYTES], ids=["in two files", "in one file"])
+@pytest.mark.parametrize("largest", [1000, storing.LARGEST_BYTES], ids=["in two files", "in one file"])
 def test_a_table_that_is_a_turned_weight_too_is_stored_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
 ) -> None:
-    monkeypatch.setattr(stored, "LARGEST_BYTES", largest)
+    monkeypatch.setattr(storing, "LARGEST_BYTES", largest)
     plain, size, ids = tied(noise(128, 64).T), 128 * 64 * 4, {"ids": np.arange(128)}
     expected = Session(ir.to_proto(plain).SerializeToString()).run(ids)[0]
     found = store_model(plain, tmp_path, "m.onnx")
@@ -147,7 +137,7 @@ def test_preparation_of_a_large_model_reads_no_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_large(tmp_path / "m.onnx", width=128, layers=4)
-    monkeypatch.setattr(stored, "LARGEST_BYTES", 100_000)
+    monkeypatch.setattr(storing, "LARGEST_BYTES", 100_000)
     source = opened(tmp_path / "m.onnx")
     read = []
     numpy = ir.ExternalTensor.numpy
@@ -190,156 +180,3 @@ def test_what_moves_a_constant_on_disk_is_folded_into_what_numpy_says(tmp_path: 
     np.testing.assert_array_equal(folded.numpy(), expected)
     found = Session(ir.to_proto(graph).SerializeToString()).run({"x": noise(2, 3)})[0]
     np.testing.assert_array_equal(found, original)
-
-
-# Hostile places of data.
-
-PLACES = {
-    "beyond the end": ({"offset": "1000"}, "too short"),
-    "a negative offset": ({"offset": "-4"}, "is not valid"),
-    "no number": ({"offset": "many"}, "is not valid"),
-    "another length": ({"length": "4"}, "is not valid"),
-    "a huge length": ({"length": str(2**70)}, "is not valid"),
-    "an offset of many digits": ({"offset": "9" * 5000}, "is not valid"),
-    "an offset with a sign": ({"offset": "+0"}, "is not valid"),
-    "a length in other digits": ({"length": "\uff12\uff15\uff16"}, "is not valid"),
-    "a name of a NUL": ({"location": "\0"}, r"has a name that is not valid \('\\x00'\)"),
-    "a name with a NUL": ({"location": "m.onnx.data\0"}, "has a name that is not valid"),
-    "a name with a line end": ({"location": "m.onnx.data\n"}, "is missing"),
-    "a name that is too long": ({"location": "n" * 5000}, "has a name that is not valid"),
-}
-
-
-@each_case("place, message", PLACES.values(), ids=PLACES.keys())
-def test_a_place_that_is_not_there_is_refused(tmp_path: Path, place: dict[str, str], message: str) -> None:
-    write_large(tmp_path / "m.onnx", width=8, layers=2)
-    proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    for entry in proto.graph.initializer[
-        -2 if not proto.graph.initializer[-1].external_data else -1
-    ].external_data:
-        entry.value = place.get(entry.key, entry.value)
-    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    for read in (load_onnx, read_model):
-        with pytest.raises(ModelFormatError, match=message):
-            read(tmp_path / "m.onnx")
-
-
-def test_a_shape_of_very_many_axes_is_refused(tmp_path: Path) -> None:
-    write_large(tmp_path / "m.onnx", width=8, layers=2)
-    proto = onnx.load(tmp_path / "m.onnx", load_external_data=False)
-    tensor = next(item for item in proto.graph.initializer if item.external_data)
-    tensor.dims[:] = [2**62] * 300
-    for entry in [item for item in tensor.external_data if item.key == "length"]:
-        tensor.external_data.remove(entry)
-    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
-    for read in (load_onnx, read_model):
-        with pytest.raises(ModelFormatError, match="is not valid"):
-            read(tmp_path / "m.onnx")
-
-
-@pytest.mark.parametrize("damage", [b"\xed\xa0\x80", b"\xff"], ids=["a surrogate", "no UTF-8"])
-def test_names_that_are_not_text_are_refused_of_a_run_too(tmp_path: Path, damage: bytes) -> None:
-    proto = ir.to_proto(model())
-    proto.metadata_props.add(key="k", value="DAMAGED")
-    content = proto.SerializeToString().replace(b"DAMAGED", damage.ljust(7))
-    (tmp_path / "m.onnx").write_bytes(content)
-    for read in (load_onnx, read_model):
-        with pytest.raises(ModelFormatError, match=r"'m\.onnx' is damaged: a name in it is not text"):
-            read(tmp_path / "m.onnx")
-
-
-def test_a_second_name_of_the_data_is_refused(tmp_path: Path) -> None:
-    write_large(tmp_path / "m.onnx", width=8, layers=2)
-    (tmp_path / "other").hardlink_to(tmp_path / "m.onnx.data")
-    for read in (load_onnx, read_model):
-        with pytest.raises(ModelFormatError, match=r"'m\.onnx\.data' has several names"):
-            read(tmp_path / "m.onnx")
-
-
-def test_a_graph_that_is_read_to_be_loaded_is_parsed_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "m.onnx"
-    path.write_bytes(store_model(model(), tmp_path, "m.onnx").content)
-    parse, parsed = onnx.load_model_from_string, []
-
-    def counted(content: bytes) -> onnx.ModelProto:
-        parsed.append(len(content))
-        return parse(content)
-
-    monkeypatch.setattr(stored.onnx, "load_model_from_string", counted)
-    found, message = read_parsed(path)
-    first = found.load(message)
-    assert len(parsed) == 1
-    again = found.load()
-    assert len(parsed) == 2
-    assert ir.to_proto(first) == ir.to_proto(again) == ir.to_proto(read_model(path).load())
-
-
-# Constants of a model of many bytes that one file holds: they wait in a file, and are mapped from it.
-
-
-@pytest.fixture
-def wait_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "SMALLEST_MAPPED", 1000)
-
-
-@pytest.mark.usefixtures("wait_early")
-def test_constants_that_wait_are_written_as_if_they_had_been_in_memory(tmp_path: Path) -> None:
-    graph, whole = model(), store_model(model(), tmp_path, "m.onnx")
-    found = store_mapped(graph, tmp_path, "m.onnx")
-    assert type(graph.graph.initializers["w"].const_value) is ir.ExternalTensor
-    assert (found.is_apart, stored.is_large(graph), len(found.content) < 2000) == (False, False, True)
-    assert (found.size, found.sha256, found.message) == (whole.size, whole.sha256, whole.content)
-    x = noise(3, 64)
-    np.testing.assert_array_equal(Session(found).run({"x": x})[0], Session(whole).run({"x": x})[0])
-    write_together(found.files(tmp_path / "m.onnx"))
-    del found, graph
-    gc.collect()
-    assert [path.name for path in tmp_path.iterdir()] == ["m.onnx"]
-    assert (tmp_path / "m.onnx").read_bytes() == whole.content
-
-
-@pytest.mark.usefixtures("wait_early")
-def test_a_large_file_is_loaded_with_its_constants_left_in_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "m.onnx"
-    path.write_bytes(store_model(model(), tmp_path, "m.onnx").content)
-    found = load_onnx(path)
-    tensor = found.graph.initializers["w"].const_value
-    assert type(tensor) is ir.Tensor
-    assert not tensor.numpy().flags.owndata
-    monkeypatch.setattr(stored, "SMALLEST_MAPPED", 1 << 20)
-    assert ir.to_proto(found).SerializeToString() == ir.to_proto(load_onnx(path)).SerializeToString()
-
-
-@pytest.mark.parametrize(
-    "damage", [lambda content: content[:-9], lambda content: content.replace(b"w", b"\xff")]
-)
-@pytest.mark.usefixtures("wait_early")
-def test_a_damaged_large_file_is_refused_as_a_small_one_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
-) -> None:
-    path, said = tmp_path / "m.onnx", []
-    path.write_bytes(damage(store_model(model(), tmp_path, "m.onnx").content))
-    for limit in (1000, 1 << 20):
-        monkeypatch.setattr(stored, "SMALLEST_MAPPED", limit)
-        with pytest.raises(PtqError) as error:
-            load_onnx(path)
-        said.append(str(error.value))
-    assert said[0] == said[1]
-
-
-@pytest.mark.usefixtures("wait_early")
-def test_a_weight_of_a_table_on_disk_is_a_transpose_of_it(tmp_path: Path) -> None:
-    file, graph = ConstantsFile(tmp_path, "m.onnx"), model()
-    table = file.add(ir.tensor(noise(64, 64)), "table")
-    graph.graph.initializers["w"].const_value = moved_tensor(table, np.transpose, "w")
-    found = serialize(graph)
-    assert len(found.content) < 2000
-    np.testing.assert_array_equal(found.load().graph.initializers["w"].const_value.numpy(), noise(64, 64).T)
-    x = noise(3, 64)
-    whole = store_model(graph, tmp_path, "m.onnx")
-    assert (whole.data, len(whole.content) > 64 * 64 * 4) == ((), True)
-    np.testing.assert_array_equal(Session(found).run({"x": x})[0], Session(whole).run({"x": x})[0])

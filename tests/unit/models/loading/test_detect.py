@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from ptq_cli.core.errors import ModelFolderError, ModelFormatError
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
-from ptq_cli.models.parity import quiet_exporter
+from ptq_cli.models.quiet_export import quiet_exporter
 from tests.each_case import each_case
 from tests.unit.models.loading.sources import SmallNet
 

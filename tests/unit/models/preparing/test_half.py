@@ -8,13 +8,10 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files import stored
-from ptq_cli.models.files.stored import serialize
+from ptq_cli.models.files import storing
 from ptq_cli.models.loading.onnx_source import load_onnx
-from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
-from ptq_cli.runtime.engine_registry import count_kernels
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.onnxruntime_engine import count_kernels
 from tests.each_case import each_case
 from tests.unit.models.contents import noise, operators
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
@@ -142,71 +139,9 @@ def test_a_large_one_is_widened_as_it_is_written(tmp_path: Path, monkeypatch: py
     weight = (noise(64, 64) / 8).astype(np.float16)
     proto = ir.to_proto(build(text, constants={"w": weight}))
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, size_threshold=0)
-    monkeypatch.setattr(stored, "LARGEST_BYTES", 1000)
-    monkeypatch.setattr(stored, "SMALLEST_EXTERNAL", 1000)
+    monkeypatch.setattr(storing, "LARGEST_BYTES", 1000)
+    monkeypatch.setattr(storing, "SMALLEST_EXTERNAL", 1000)
     graph = prepare(load_onnx(tmp_path / "m.onnx"), "m.onnx")
     assert isinstance(graph.graph.initializers["w"].const_value, ir.LazyTensor)
-    found = stored.store_model(graph, tmp_path, "p.onnx")
+    found = storing.store_model(graph, tmp_path, "p.onnx")
     assert found.data[0].read_bytes() == weight.astype(np.float32).tobytes()
-
-
-# What becomes float16, what stays float32, and where a Cast stands between them.
-
-
-GRAPHS = {
-    "plain": "(float[N,4] x) => (float[N,2] y) <float[4,2] w> { m = MatMul(x, w) y = Relu(m) }",
-    "wide input": """(float[N,2,4,4] x) => (float[] y) <float[4] sizes> {
-        a = Relu(x) r = Resize<mode="nearest">(a, , sizes) y = Neg(r) }""",
-    "wide operator": """(float[N,4] x) => (float[] y) {
-        a = Relu(x) d, s, z = DynamicQuantizeLinear(a) y = Mul(a, s) }""",
-    "filled": "(float[N,4] x) => (float[] y) { n = Shape(x) c = ConstantOfShape(n) y = Add(c, x) }",
-    "nested": """(float[N,4] x, bool c) => (float[] y) {
-        y = If(c) <then_branch = t () => (float[] a) { a = Relu(x) },
-        else_branch = e () => (float[] b) { b = Neg(x) }> }""",
-}
-
-
-@each_case("name", GRAPHS)
-def test_it_computes_the_same_with_inputs_and_outputs_as_they_were(name: str) -> None:
-    constants = {"sizes": np.float32([1, 1, 2, 2])} if "sizes" in GRAPHS[name] else None
-    model = build(GRAPHS[name], constants=constants)
-    inputs = sample(model)
-    before = Session(serialize(model), threads=1).run(inputs)
-    narrow_floats(model)
-    content = serialize(model)
-    onnx.checker.check_model(content.content, full_check=True)
-    after = Session(content, threads=1).run(inputs)
-    for one, other in zip(before, after, strict=True):
-        assert one.dtype == other.dtype and np.abs(one - other).max() < 4e-3
-    inferred = ir.from_proto(
-        onnx.shape_inference.infer_shapes(onnx.load_from_string(content.content), strict_mode=True)
-    )
-    wide = {
-        node.op_type
-        for node in inferred.graph.all_nodes()
-        for value in node.outputs
-        if value.dtype == ir.DataType.FLOAT
-    }
-    allowed = {"Cast"} | ({"DynamicQuantizeLinear"} if name == "wide operator" else set())
-    assert wide <= allowed
-
-
-def test_constants_stay_finite_and_none_becomes_0() -> None:
-    values = np.float32([-3.4e38, 1e-12, 0.0, 70000.0])
-    model = build("(float[N,4] x) => (float[] y) <float[4] m> { y = Add(x, m) }", constants={"m": values})
-    narrow_floats(model)
-    [array] = [value.const_value.numpy() for value in model.graph.initializers.values()]
-    assert array.dtype == np.float16 and np.isfinite(array).all()
-    assert (array == 0).tolist() == [False, False, True, False]
-
-
-def test_a_constant_with_readers_of_both_types_is_stored_twice() -> None:
-    model = build(
-        """(float[N,2,4,4] x) => (float[] y) <float[4] s> {
-        r = Resize<mode="nearest">(x, , s) k = Mul(s, s) y = Mul(r, k) }""",
-        constants={"s": np.float32([1, 1, 1, 1])},
-    )
-    narrow_floats(model)
-    types = {name: value.const_value.dtype for name, value in model.graph.initializers.items()}
-    assert types == {"s": ir.DataType.FLOAT, "s.float16": ir.DataType.FLOAT16}
-    assert Session(serialize(model), threads=1).run(sample(model))[0].dtype == np.float32

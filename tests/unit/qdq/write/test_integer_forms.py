@@ -8,7 +8,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.proof.target_faults import target_faults
-from ptq_cli.runtime.engine_registry import find_kernels
+from ptq_cli.runtime.onnxruntime_engine import find_kernels
 from tests.unit.plan.graphs import build, quantized, run, sample
 from tests.unit.qdq.printer import graph_text
 from tests.unit.qdq.twins import twins_of

@@ -10,7 +10,7 @@ from ptq_cli.recover.input_moments import MOST_ROWS, ByteRows, InputSums, byte_m
 from ptq_cli.recover.layer_geometry import Window
 from ptq_cli.recover.second_moments import second_moments
 from ptq_cli.recover.tensor_moments import InputReading, MomentSite, TensorMomentCollector
-from ptq_cli.runtime.probes import is_signed_exact
+from ptq_cli.runtime.products import is_signed_exact
 from ptq_cli.runtime.tapping.channel_blocks import channel_view
 
 

@@ -13,8 +13,9 @@ from packaging.version import Version
 
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.machine import Device
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Place, Session
 from ptq_cli.runtime.tapping.on_device import DeviceModel, as_array
+from ptq_cli.runtime.tapping.pieces import PieceSize
 from ptq_cli.runtime.tapping.taps import tap
 from tests.devices import require_or_skip, use_the_host_as_cuda
 from tests.unit.runtime.tapping.conftest import FLOATS, batch_of
@@ -31,7 +32,7 @@ def device(request, monkeypatch):
 
 
 def open_model(model, taps, device, **settings):
-    session = Session(tap(ir.from_proto(model), taps), threads=1, device=device)
+    session = Session(tap(ir.from_proto(model), taps), threads=1, place=Place(device))
     return DeviceModel(session, taps, **settings)
 
 
@@ -46,14 +47,14 @@ def run_pieces(found, batch):
 @pytest.mark.parametrize(("limit", "parts"), [(8, 9), (16, 5), (64, 5), (10_000, 1)])
 def test_pieces_join_to_the_batch(elementwise, device, limit, parts):
     batch = batch_of(9)
-    found, number = run_pieces(open_model(elementwise, ["a", "b"], device, piece_bytes=limit), batch)
+    found, number = run_pieces(open_model(elementwise, ["a", "b"], device, size=PieceSize(limit)), batch)
     assert number == parts
     np.testing.assert_array_equal(found[0], -batch.inputs["x"])
     np.testing.assert_array_equal(found[1], np.abs(batch.inputs["x"]))
 
 
 def test_a_batch_of_a_fixed_size_is_not_cut(elementwise, device):
-    found = open_model(elementwise, ["a"], device, piece_bytes=1, whole_batches=True)
+    found = open_model(elementwise, ["a"], device, size=PieceSize(1, whole=True))
     assert [piece.size for piece in found.split(batch_of(5))] == [5]
 
 
@@ -62,7 +63,7 @@ def test_a_model_that_takes_no_single_sample_is_not_cut(build_model, device):
     fixed = build_model(
         [("Reshape", ["x", "shape"], ["y"])], {"x": FLOATS}, {"y": (TensorProto.FLOAT, [2, 2, 4])}, [shape]
     )
-    found = open_model(fixed, ["y"], device, piece_bytes=1)
+    found = open_model(fixed, ["y"], device, size=PieceSize(1))
     (piece,) = found.split(batch_of(4))
     assert found.run(piece.inputs)[0].shape == (2, 2, 4)
 

@@ -1,6 +1,7 @@
 """A tapped model in pieces, in blocks and in buffers computes what a plain session computes."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -11,7 +12,8 @@ from onnx import TensorProto, numpy_helper
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.channel_blocks import block_of, open_tapped, unblock
-from ptq_cli.runtime.tapping.tapped import TappedModel
+from ptq_cli.runtime.tapping.pieces import PieceSize
+from ptq_cli.runtime.tapping.tapped import FAST, TappedModel
 from ptq_cli.runtime.tapping.taps import tap
 from tests.unit.runtime.tapping.conftest import FLOATS, batch_of
 
@@ -57,7 +59,7 @@ def convolutions(build_model):
 @pytest.mark.parametrize(("limit", "parts"), [(8, 9), (16, 5), (64, 5), (10_000, 1)])
 def test_pieces_join_to_the_batch(elementwise, limit, parts):
     batch, taps = batch_of(9), ["a", "b"]
-    found, number = run_pieces(tapped(elementwise, taps, piece_bytes=limit), batch, taps)
+    found, number = run_pieces(tapped(elementwise, taps, size=PieceSize(limit)), batch, taps)
     assert number == parts
     for one, other in zip(found, run_whole(elementwise, taps, batch), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -65,8 +67,8 @@ def test_pieces_join_to_the_batch(elementwise, limit, parts):
 
 def test_a_piece_holds_enough_samples_where_those_are_small(elementwise):
     batch = batch_of(40)
-    small = tapped(elementwise, ["a"], piece_bytes=16, enough_bytes=1000).split(batch)
-    large = tapped(elementwise, ["a"], piece_bytes=16, enough_bytes=100).split(batch)
+    small = tapped(elementwise, ["a"], size=PieceSize(16, 1000)).split(batch)
+    large = tapped(elementwise, ["a"], size=PieceSize(16, 100)).split(batch)
     assert [piece.size for piece in small] == [13, 13, 14]  # 16 at the most
     assert max(piece.size for piece in large) == 6  # of 16 bytes each
 
@@ -79,7 +81,7 @@ def test_a_batch_whose_samples_depend_on_one_another_is_not_cut(build_model):
         {"d": FLOATS},
         [axes],
     )
-    (piece,) = tapped(mean, ["d"], piece_bytes=16).split(batch_of(5))
+    (piece,) = tapped(mean, ["d"], size=PieceSize(16)).split(batch_of(5))
     assert piece.size == 5
 
 
@@ -88,7 +90,7 @@ def test_a_model_that_takes_no_single_sample_is_not_cut(build_model):
     fixed = build_model(
         [("Reshape", ["x", "shape"], ["y"])], {"x": FLOATS}, {"y": (TensorProto.FLOAT, [2, 2, 4])}, [shape]
     )
-    found = tapped(fixed, ["y"], piece_bytes=1)
+    found = tapped(fixed, ["y"], size=PieceSize(1))
     (piece,) = found.split(batch_of(4))
     assert found.run(piece.inputs)[0].shape == (2, 2, 4)
 
@@ -132,7 +134,7 @@ def test_spans_tell_where_floats_lie(build_model):
 def test_shapes_that_depend_on_values_are_made_by_the_runtime(build_model):
     kind = (TensorProto.INT64, ["r", "k"])
     nonzero = build_model([("NonZero", ["x"], ["y"])], {"x": FLOATS}, {"y": kind})
-    found = tapped(nonzero, ["y"], whole_batches=True)
+    found = tapped(nonzero, ["y"], size=replace(FAST, whole=True))
     for ones in (3, 5, 0, 8):
         array = np.zeros((2, 4), np.float32)
         array.reshape(-1)[:ones] = 1
@@ -154,7 +156,7 @@ def test_several_threads_run_at_once(elementwise):
 def test_tensors_in_blocks_are_those_in_order(convolutions, size, whole):
     taps = ["c0", "r0", "c1", "r1", "c2"]
     batch = batch_of(size, (3, 12, 10))
-    found, _ = run_pieces(tapped(convolutions, taps, whole_batches=whole), batch, taps)
+    found, _ = run_pieces(tapped(convolutions, taps, size=replace(FAST, whole=whole)), batch, taps)
     for one, other in zip(found, run_whole(convolutions, taps, batch), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.core.arithmetic import dequantize
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.graph_reading import FreshNames
+from ptq_cli.models.names import FreshNames
 from ptq_cli.models.pair_operators import four_bit_source
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.block_weights import TwoLevelQuantizer, add_two_levels, two_level_scales

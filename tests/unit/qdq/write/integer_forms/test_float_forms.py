@@ -10,7 +10,7 @@ import pytest
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.integer_forms import write_float_forms
-from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.session import Session, Written
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized
 
@@ -25,7 +25,7 @@ def written(graph: str, target: str = "ort-cpu") -> dict[str, str]:
 
 
 def kernels(content: bytes, folder: Path) -> list[str]:
-    Session(content, threads=1, save_optimized=folder / "optimized.onnx")
+    Session(content, threads=1, writes=Written(folder / "optimized.onnx"))
     return [node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node]
 
 

@@ -16,7 +16,7 @@ from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import spelled_out
 from ptq_cli.qdq.write.integer_forms import write_runtime_operators
-from ptq_cli.runtime.engine_registry import find_kernels
+from ptq_cli.runtime.onnxruntime_engine import find_kernels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
 from tests.unit.qdq.printer import graph_text
