@@ -26,7 +26,7 @@ from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accu
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import FLOAT_SHA256, QUANTIZERS
-from ptq_cli.qdq.proof.operators import (
+from ptq_cli.qdq.proof.stored_layers import (
     Formats,
     layer_constants,
     parameter_count,
@@ -34,10 +34,10 @@ from ptq_cli.qdq.proof.operators import (
     quantized_plan,
     stored_formats,
 )
+from ptq_cli.qdq.read.dynamic_parts import dynamic_parts, with_products
 from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.read.pair_grids import product_of
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
-from ptq_cli.qdq.read.twin_graphs import dynamic_parts, with_products
+from ptq_cli.qdq.read.stored_constants import product_of
 from ptq_cli.setup.carried import as_recordings
 from ptq_cli.setup.example_inputs import Shapes, own_batch_size
 from ptq_cli.setup.float_model import float_model_of, open_source

@@ -13,11 +13,11 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.placement.tensor_settings import TensorSettings
 from ptq_cli.placement.unlike_joins import MeasuredRanges, found_unlike
 from ptq_cli.placement.weight_sites import with_tables
+from ptq_cli.plan.cost_benefit import unprofitable_layers
 from ptq_cli.plan.dynamic_layers import dynamic_operators, slow_layers
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, make_plan
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.worth import worthless_layers
 from ptq_cli.recipe.known_modes import FLOAT
 from ptq_cli.recipe.quantizer_families import (
     ActivationFamily,
@@ -215,7 +215,7 @@ def _worth_it(
     # --all-layers: nothing is weighed against what its conversions cost.
     if everything:
         return plan, excluded
-    found = worthless_layers(
+    found = unprofitable_layers(
         planning.model,
         plan,
         planning.target,

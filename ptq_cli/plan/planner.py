@@ -14,28 +14,24 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.models.graph_reading import every_node, every_value, nested_graphs
-from ptq_cli.plan.already_quantized import adds_mask, quantized_already, quantizing_nodes
-from ptq_cli.plan.dynamic_layers import Computing, plan_stored
+from ptq_cli.plan.already_quantized import quantized_already, quantizing_nodes
+from ptq_cli.plan.attention_masks import adds_mask
+from ptq_cli.plan.embedding_tables import tell_ties
 from ptq_cli.plan.graph_questions import (
-    Reasons,
-    Rules,
-    attribute_refusal,
-    clamp_refusal,
-    integers_refusal,
+    ends_signal,
+    has_axes_to_join,
     is_constant,
-    moved_from,
-    no_rule,
     parameter_size,
     silu_input,
 )
-from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, has_axes_to_join, nested_refusals, with_pairs
-from ptq_cli.plan.operator_axes import ends_signal
-from ptq_cli.plan.requests import Groups, Requests, tell_ties
+from ptq_cli.plan.neighbors import Reasons, Rules, moved_from
+from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, nested_refusals
+from ptq_cli.plan.pair_rules import with_pairs
+from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
+from ptq_cli.plan.requests import Groups, Requests
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import IMAGE_AXIS, JOINED_AXES, QUICK_GELU, ActivationRule, Target
-
-# What a user reads about each layer: that it is computed in integers, or why not.
-
+from ptq_cli.plan.weighted_operators import Computing, plan_stored
 
 ACTIVATIONS_IN_FLOAT = "its activations stay in float, as the recipe asks"
 """Begins the reason of a layer whose weights alone may be quantized."""

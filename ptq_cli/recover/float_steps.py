@@ -8,10 +8,10 @@ import onnx_ir as ir
 from ptq_cli.placement.fastest_placement import Seam, circuit_of_profile, predicted, unit_sides
 from ptq_cli.placement.machine_profile import MachineProfile
 from ptq_cli.placement.placed_graph import Placement
+from ptq_cli.plan.cost_benefit import Sizes, conversions_at_each_run, integer_time, savings
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.worth import Sizes, conversions_at_each_run, integer_time, savings
 from ptq_cli.recipe.known_modes import ROW
 
 LOUD = 64

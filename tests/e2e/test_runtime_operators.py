@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ptq_cli.plan.graph_questions import COMPUTED
+from ptq_cli.plan.refusals import COMPUTED
 from tests.e2e.conftest import operators
 from tests.unit.plan.graphs import build, serialized
 

@@ -26,7 +26,7 @@ from ptq_cli.placement.ranges import (
 )
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.dynamic_layers import dynamic_candidates
-from ptq_cli.plan.formats import expose_clamps, fit_clamps, raise_zero_points
+from ptq_cli.plan.fitted_grids import expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan

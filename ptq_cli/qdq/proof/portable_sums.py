@@ -28,8 +28,10 @@ from ptq_cli.models.pair_operators import QUANTIZE, clips_integers
 from ptq_cli.plan.target.rules import QNN, Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import OperatorProof
-from ptq_cli.qdq.read.pair_grids import UNPACKING, grid_of
-from ptq_cli.qdq.read.twin_graphs import dynamic_parts, part_of
+from ptq_cli.qdq.read.dynamic_parts import dynamic_parts
+from ptq_cli.qdq.read.graph_parts import part_of
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.read.stored_constants import UNPACKING
 from ptq_cli.runtime.session import Session
 
 LARGEST_BYTE, LARGEST_SUM = 255, 2**15 - 1

@@ -8,47 +8,26 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.formats import FLOATS, IntegerFormat
-from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
+from ptq_cli.models.graph_reading import every_node, input_at
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS, is_integer_operator
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.models.pair_operators import (
     DEQUANTIZE,
     QUANTIZE,
     dequantized_by,
-    integers_of,
-    quantized_by,
     quantizer_of,
 )
-from ptq_cli.plan.already_quantized import carries_mask
-from ptq_cli.plan.graph_questions import (
+from ptq_cli.plan.graph_questions import is_constant, weight_axis
+from ptq_cli.plan.neighbors import (
     Rules,
-    attribute_refusal,
-    clamp_behind,
-    clamp_refusal,
-    float_refusal,
-    input_fused_behind,
-    is_constant,
-    moved_inputs,
-    moved_outputs,
-    output_refusal,
     rule_of,
-    weight_axis,
 )
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, OpRule, Target
-from ptq_cli.qdq.metadata import has_chosen_layers
-from ptq_cli.qdq.proof.carried_pairs import behind_bias, restored_by
-from ptq_cli.qdq.proof.structure import structure_faults, type_faults
-from ptq_cli.qdq.read.pair_grids import (
-    FORMATS,
-    Grid,
-    grid_of,
-    has_scale_of_products,
-    is_constant_pair,
-    stored_integers,
-)
-
-# Rules of a target about the whole graph: how constants are stored, what is quantized, what is tied.
-
+from ptq_cli.qdq.proof.placement_faults import residual_faults, result_faults, shared_faults
+from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.qdq.proof.type_faults import type_faults
+from ptq_cli.qdq.read.pair_grids import FORMATS, Grid, grid_of, has_scale_of_products
+from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 
 WIDE_OPSET, HALF_SCALE_OPSET = 21, 19
 FLOAT_OPSETS = {"float8e4m3fn": 19, "float4e2m1": 23}
@@ -101,128 +80,9 @@ def storage_faults(model: ir.Model, target: Target) -> Iterator[str]:
             yield f"the weight of '{node.name}' is not stored as {words}"
 
 
-def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield operators whose result must be quantized and is not, or must not be quantized and is.
-
-    Yields nothing for a target that ONNX Runtime executes: its optimized graph shows which operators stay in
-    float, and it computes in integers even if no operator needs the quantized result.
-    """
-    if target.runtime == ONNXRUNTIME:
-        return
-    rules = Rules(target)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        if rule is None or rule.kind != "compute" or not is_quantized(node, rule):
-            continue
-        if rule.output == "always":
-            tail = behind_bias(node, rule, target)
-            results = [item.outputs[0] for item in (tail, clamp_behind(tail, rules)) if item is not None]
-            if not any(quantized_by(value) for value in results):
-                yield f"the result of '{node.name}' is not quantized, but the target requires it"
-        else:
-            yield from _needless(node, rule, rules)
-
-
-def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield sums that the operator before them fuses although their other input is in float.
-
-    Inputs that no target quantizes (constants, and values to which a mask was added) do not count. A file
-    that ptq wrote with layers kept in float by the user is not checked, because one of these may be the input
-    or the sum.
-    """
-    if has_chosen_layers(model):
-        return
-    rules = Rules(target)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        taken = input_fused_behind(node, rule) if rule is not None and rule.kind == "join" else None
-        before = taken.producer() if taken is not None else None
-        computes = rules.of(before)
-        if rule is None or before is None or computes is None or not is_quantized(before, computes):
-            continue
-        behind = clamp_behind(node, rules)
-        if not any(quantized_by(item.outputs[0]) for item in (node, behind) if item is not None):
-            continue
-        for value in moved_inputs(node, rule):
-            if value is not taken and restored_by(value, target) is None and _is_quantizable(value, rules):
-                yield (
-                    f"{node.op_type} '{node.name}' is fused into '{before.name}', but its other input "
-                    f"'{value.name}' is not quantized"
-                )
-
-
-def _is_quantizable(value: ir.Value, rules: Rules) -> bool:
-    producer = value.producer()
-    rule = rules.of(producer)
-    if (
-        producer is not None
-        and rule is not None
-        and (rule.kind == "apart" or attribute_refusal(producer, rule))
-    ):
-        return False
-    return not float_refusal(value) and not carries_mask(value)
-
-
-def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield operators whose edges must share one scale and zero point but have several."""
-    rules = Rules(target)
-    # ONNX Runtime runs an operator that moves values between scales in float; the list of operators shows it.
-    moves = target.runtime != ONNXRUNTIME and not has_chosen_layers(model)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        if rule is None or not ((rule.kind == "same" and moves) or (rule.kind == "join" and rule.ties)):
-            continue
-        outputs = moved_outputs(node, rule)
-        if attribute_refusal(node, rule) or (rule.kind == "same" and output_refusal(node, len(outputs))):
-            continue  # It is computed in float, between Q/DQ pairs of its own.
-        clamp = clamp_behind(node, rules) if rule.kind == "join" else None
-        results = [*outputs, *(clamp.outputs[:1] if clamp is not None else [])]
-        behind = [quantizer for value in results for quantizer in quantized_by(value)]
-        before = [dequantized_by(value) for value in moved_inputs(node, rule)]
-        found = [pair for pair in before if pair is not None]
-        if not behind or len(found) < len(before):
-            continue
-        grids: list[Grid] = []
-        for grid in (grid_of(pair) for pair in (*found, *behind)):
-            if not any(grid.equals(other) for other in grids):
-                grids.append(grid)
-        if len(grids) > 1:
-            yield f"the edges of {node.op_type} '{node.name}' have {len(grids)} scales, but must share one"
-
-
-def is_quantized(node: ir.Node, rule: OpRule) -> bool:
-    """Return whether a compute operator reads quantized activations, and a quantized weight if it has one."""
-    values = [value for index in rule.factors if (value := input_at(node, index)) is not None]
-    return bool(values) and all(dequantized_by(value) is not None for value in values)
-
-
 def _is_computed(dequantize: ir.Node) -> bool:
     """Return whether a pair quantizes a value computed at run time, as both sides of a MatMul may be."""
     return quantizer_of(dequantize.inputs[0]) is not None and not is_constant_pair(dequantize)
-
-
-def _readers(quantizer: ir.Node) -> set[ir.Node]:
-    found = {reader for pair, _ in integers_of(quantizer).uses() for reader, _ in pair.outputs[0].uses()}
-    # A Pad between pairs of one grid gives the operator behind it its integers (``device_forms.pad_apart``).
-    pads = [quantized_by(reader.outputs[0]) for reader in found if reader.op_type == "Pad"]
-    return found.union(*(_readers(behind) for behinds in pads for behind in behinds))
-
-
-def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:
-    for quantizer in quantized_by(node.outputs[0]):
-        readers = _readers(quantizer)
-        if not any(rules.of(reader) is not None or reader.op_type in rule.merged_by for reader in readers):
-            yield f"the result of '{node.name}' is quantized, but no integer operator reads it"
-        pair = sole_reader(quantizer.outputs[0]) if sole_reader(node.outputs[0]) is quantizer else None
-        reader = sole_reader(pair.outputs[0]) if pair is not None else None
-        behind = rules.of(reader)
-        if reader is None or behind is None:
-            continue
-        into = f"{reader.op_type} '{reader.name}'"
-        if behind.kind == "clamp" and not clamp_refusal(reader):
-            yield f"the result of '{node.name}' is quantized before {into}, which is fused into it"
-        if node.op_type in behind.fused_behind and input_fused_behind(reader, behind) is None:
-            yield f"the result of '{node.name}' is quantized before {into}, into which it is fused"
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,11 @@ from ptq_cli.models.graph_reading import FreshNames, every_node
 from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.preparing.rewriting import add_constant
-from ptq_cli.qdq.read.pair_grids import Grid, grid_of, product_of
-from ptq_cli.qdq.read.twin_graphs import DynamicPart, QuantizedConstant, TwinGraphs, part_of
+from ptq_cli.qdq.read.dynamic_parts import DynamicPart
+from ptq_cli.qdq.read.graph_parts import part_of
+from ptq_cli.qdq.read.pair_grids import Grid, grid_of
+from ptq_cli.qdq.read.stored_constants import product_of
+from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 from ptq_cli.runtime.session import Session
 
 WEIGHT = 1
@@ -198,9 +201,6 @@ def _stored_type(constant: QuantizedConstant) -> str:
     made = first is not None and first.op_type == QUANTIZE
     dtype = grid_of(first).dtype if first is not None and made else constant.stored.dtype
     return dtype.name.lower() if dtype is not None else ""
-
-
-# Models of which only the weights, or only the activations, are integers.
 
 
 def with_float_activations(twins: TwinGraphs) -> ir.Model | None:

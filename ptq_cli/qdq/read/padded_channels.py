@@ -16,13 +16,6 @@ from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.target.rules import QUICK_GELU
 from ptq_cli.qdq.metadata import PADDED_CHANNELS
 
-# Which channels of a quantized graph are the same channels: a Conv makes new ones, an Add passes them on.
-#
-# A space is all places that hold the same channels: axis 1 of activations, and axes of the constants of
-# Convs. It is closed if something sees how many they are, such as a Reshape, a Concat or an output of the
-# graph.
-
-
 PASSING = (
     QUANTIZE, DEQUANTIZE, "Add", "Mul", "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish",
     "MaxPool", "AveragePool", "GlobalAveragePool", "Identity", "Swish",

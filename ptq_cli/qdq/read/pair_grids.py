@@ -7,11 +7,10 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
-from ptq_cli.models.integer_operators import MICROSOFT, RECURRENT
+from ptq_cli.models.integer_operators import MICROSOFT
 from ptq_cli.models.pair_operators import (
     DEQUANTIZE,
     QUANTIZE,
@@ -20,8 +19,7 @@ from ptq_cli.models.pair_operators import (
     quantizer_of,
 )
 from ptq_cli.models.preparing.rewriting import drop
-from ptq_cli.plan.already_quantized import FLOAT_MODEL
-from ptq_cli.plan.graph_questions import gate_of, is_constant, silu_input
+from ptq_cli.plan.graph_questions import gate_of, silu_input
 from ptq_cli.plan.target.rules import QUICK_GELU
 
 SCALE_TOLERANCE = 1e-3
@@ -157,122 +155,6 @@ def has_scale_of_products(bias: ir.Node, source: ir.Node, weight: ir.Node) -> bo
     return bool(np.allclose(found.reshape(-1), wanted, rtol=SCALE_TOLERANCE, atol=0.0))
 
 
-# Which constant stands behind a DequantizeLinear, past what unpacks it from how it is stored.
-
-
-UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
-"""What may stand between a constant as it is stored and its DequantizeLinear."""
-FACTORS = 2
-
-
-def stored_integers(node: ir.Node) -> ir.Value | None:
-    """Return the constant that a DequantizeLinear reads, past what unpacks it; None if it is computed."""
-    return _unpacked_from(node.inputs[0])
-
-
-def _unpacked_from(value: ir.Value | None) -> ir.Value | None:
-    while value is not None and value.const_value is None:
-        producer = value.producer()
-        if producer is None or producer.op_type not in UNPACKING:
-            return None
-        value = producer.inputs[0]
-    return value
-
-
-def is_constant_pair(dequantize: ir.Node) -> bool:
-    """Return whether a DequantizeLinear is the second of a pair behind a constant."""
-    source = dequantize.inputs[0]
-    producer = source.producer() if source is not None else None
-    if producer is None or producer.op_type != QUANTIZE or producer.inputs[0] is None:
-        return False
-    return is_constant(producer.inputs[0])
-
-
-def unpacking_nodes(model: ir.Model) -> set[ir.Node]:
-    """Return the nodes that only make of a constant, as it is stored, the integers of a DequantizeLinear."""
-    nodes = list(every_node(model.graph))
-    unpacked: set[ir.Value] = set()
-    for node in nodes:
-        if node.op_type in UNPACKING and all(
-            item is None or item in unpacked or (item.producer() is None and item.const_value is not None)
-            for item in node.inputs
-        ):
-            unpacked.update(node.outputs)
-    found: set[ir.Node] = set()
-    for node in reversed(nodes):  # Readers first: one walk, since thousands may stand in a row.
-        readers = [use.node for output in node.outputs for use in output.uses()]
-        is_read = readers and all(reader.op_type == DEQUANTIZE or reader in found for reader in readers)
-        if product_of(node) is not None or (is_read and unpacked.issuperset(node.outputs)):
-            found.add(node)
-    return found
-
-
-@dataclass(frozen=True)
-class Product:
-    """A constant that is restored as the product of a scale and of integers, of which a Cast makes floats.
-
-    What the file holds is ``stored``, before it is unpacked.
-    """
-
-    integers: ir.Value
-    stored: ir.Value
-    scale: ir.Value
-
-
-def product_of(node: ir.Node | None) -> Product | None:
-    """Return what a Mul makes floats of, if it restores a constant; None for any other operator."""
-    if node is None or node.op_type != "Mul" or len(node.inputs) != FACTORS:
-        return None
-    floats, scale = node.inputs
-    cast = floats.producer() if floats is not None else None
-    integers = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
-    if integers is None or scale is None or not is_constant(scale) or not is_unpacked(integers):
-        return None
-    stored = _unpacked_from(integers)
-    dtype = stored.dtype if stored is not None else None
-    if stored is None or dtype is None or not dtype.is_integer():
-        return None
-    return Product(integers, stored, scale)
-
-
-def is_stored_as_product(value: ir.Value | None) -> bool:
-    """Return whether a value is restored from integers by a Cast and a Mul."""
-    return value is not None and product_of(value.producer()) is not None
-
-
-def require_float_weights(model: ir.Model) -> None:
-    """Refuse a model with recurrent layers whose weights are products of integers.
-
-    Preparation folds such products, so that afterwards the weights look like floats and would be quantized
-    twice.
-    """
-    for node in every_node(model.graph):
-        if node.op_type in RECURRENT and any(map(is_stored_as_product, node.inputs)):
-            raise NothingToQuantizeError(
-                f"the model is already quantized: the weights of {node.op_type} '{node.name}' are integers",
-                hint=FLOAT_MODEL,
-            )
-
-
-def is_unpacked(value: ir.Value | None) -> bool:
-    """Return whether a value is a constant, or one that is unpacked from constants; a missing one is, too."""
-    found, seen = [value], {value}
-    for item in found:
-        producer = item.producer() if item is not None else None
-        if producer is None:
-            if item is not None and item.const_value is None:
-                return False
-        elif producer.op_type in UNPACKING:
-            found += [other for other in dict.fromkeys(producer.inputs) if other not in seen]
-            seen.update(producer.inputs)
-        else:
-            return False
-    return True
-
-
-# A quantized graph as it was before operators of the runtime's own took the place of others.
-
-
 def spelled_out(model: ir.Model, float_model: ir.Model) -> ir.Model:
     """Return a quantized model with the operators of the float model for each QuickGelu; may change it.
 
@@ -302,9 +184,6 @@ def _spell_out(node: ir.Node, before: ir.Node) -> None:
     node.graph.insert_before(node, new)
     ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
     drop(node)
-
-
-# The one form in which a DequantizeLinear may have another scale than the QuantizeLinear that it reads.
 
 
 def is_clamped_sum(quantize: ir.Node, dequantize: ir.Node) -> bool:

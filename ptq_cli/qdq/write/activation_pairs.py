@@ -10,13 +10,8 @@ from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import FreshNames, every_node, every_value, input_at, short_name
 from ptq_cli.plan.sites import ActivationSite, Plan
-from ptq_cli.qdq.write.block_weights import dynamic_pair
 from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, make_quantize
-
-# Pass: integers of fewer bits than their type are clipped behind each QuantizeLinear.
-#
-# ONNX Runtime has kernels for 8 bits alone. A QuantizeLinear saturates at the ends of its type, so that a
-# grid of 16 steps needs a Clip; behind one of integers, the operators around it keep their integer kernels.
+from ptq_cli.qdq.write.two_level_blocks import dynamic_pair
 
 
 class IntegerClips:

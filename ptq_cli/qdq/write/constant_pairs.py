@@ -14,7 +14,8 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import FreshNames, every_node, short_name
 from ptq_cli.models.integer_operators import KERNEL_INPUTS, KERNEL_PARAMETERS, MICROSOFT
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
-from ptq_cli.qdq.write.block_weights import add_two_levels, in_place_of_blocks
+from ptq_cli.qdq.write.block_weights import in_place_of_blocks
+from ptq_cli.qdq.write.dynamic_layers import CHANNELS, DynamicLayers, spread
 from ptq_cli.qdq.write.integer_storage import WeightIntegers, add_integers
 from ptq_cli.qdq.write.pair_nodes import (
     add_computed,
@@ -25,8 +26,8 @@ from ptq_cli.qdq.write.pair_nodes import (
     make_quantize,
     put_in_front,
 )
-from ptq_cli.qdq.write.ranges_of_rows import CHANNELS, DynamicLayers, spread
 from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, DecidedWeight, Parameters
+from ptq_cli.qdq.write.two_level_blocks import add_two_levels
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
 
 
@@ -305,9 +306,6 @@ def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:
         if array is not None:
             digest.update(array.tobytes())
     return digest.digest()
-
-
-# Integers of the weights of recurrent layers: those that an integer LSTM reads, and factors of a product.
 
 
 def in_kernel_layout(stored: StoredWeight) -> StoredWeight:

@@ -84,9 +84,6 @@ def _added(graph: ir.Graph, name: str, stored: StoredWeight) -> ir.Value:
     return add_integers(graph, name, stored.integers, stored.bits)
 
 
-# The integers of a large model go into the file of its constants as each weight is decided.
-
-
 Keep = Callable[[StoredWeight, str], StoredWeight]
 """Given what is stored of a weight and the weight's name, returns the same from where it is kept."""
 PART = 1 << 20

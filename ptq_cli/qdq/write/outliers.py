@@ -73,9 +73,6 @@ def magnitudes_of(weight: FloatArray, granularity: Granularity) -> Magnitudes:
     return Magnitudes(granularity, largest, total, nonzero)
 
 
-# Weights in which a few values take the range, so that all others share a few steps of it.
-
-
 MOST_RATIO = 64.0
 """Of the end of a range to the mean magnitude beside the largest value: the mean is then 2 of 127 steps.
 Normal weights have 5, heavy-tailed ones (Laplace) about 12."""

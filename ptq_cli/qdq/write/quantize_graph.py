@@ -2,12 +2,13 @@
 
 import onnx_ir as ir
 
-from ptq_cli.plan.requests import tied_tables
+from ptq_cli.plan.embedding_tables import tied_tables
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.write.activation_pairs import insert_activation_pairs, widen_clamps
 from ptq_cli.qdq.write.constant_pairs import Places, store_constants, turned_places
-from ptq_cli.qdq.write.integer_forms import write_float_forms, write_integer_forms
+from ptq_cli.qdq.write.float_forms import write_float_forms
+from ptq_cli.qdq.write.integer_forms import write_integer_forms
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.qdq.write.table_rows import share_tables
 

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.plan.operator_axes import ends_signal, may_end_signal
+from ptq_cli.plan.graph_questions import ends_signal, may_end_signal
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.requests import Ties
 from ptq_cli.plan.target.target_file import load_target

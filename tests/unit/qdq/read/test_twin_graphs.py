@@ -8,8 +8,10 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.constant_values import constant_values
-from ptq_cli.qdq.read.pair_grids import UNPACKING, grid_of, is_unpacked, unpacking_nodes
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs, part_of
+from ptq_cli.qdq.read.graph_parts import part_of
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.read.stored_constants import UNPACKING, is_unpacked, unpacking_nodes
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from tests.placements import PLAIN_WEIGHTS
 from tests.unit.plan.graphs import build, quantized, run
 from tests.unit.qdq.twins import CHAIN, make_twins, twins_of

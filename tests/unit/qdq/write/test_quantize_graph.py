@@ -10,7 +10,7 @@ import pytest
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.operators import stored_formats
+from ptq_cli.qdq.proof.stored_layers import stored_formats
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.quantized_file import with_types

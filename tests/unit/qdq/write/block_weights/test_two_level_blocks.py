@@ -10,7 +10,7 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.models.pair_operators import four_bit_source
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.block_weights import TwoLevelQuantizer, add_two_levels, two_level_scales
+from ptq_cli.qdq.write.two_level_blocks import TwoLevelQuantizer, add_two_levels, two_level_scales
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.runtime.session import Session
 

@@ -9,7 +9,7 @@ import pytest
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.write.integer_forms import write_float_forms
+from ptq_cli.qdq.write.float_forms import write_float_forms
 from ptq_cli.runtime.session import Session
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized

@@ -7,15 +7,15 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.latency.measure_profile import measure_profile
-from ptq_cli.plan.graph_questions import COMPUTED
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.refusals import COMPUTED
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import spelled_out
-from ptq_cli.qdq.write.integer_forms import write_runtime_operators
+from ptq_cli.qdq.write.float_forms import write_runtime_operators
 from ptq_cli.runtime.engine_registry import find_kernels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db

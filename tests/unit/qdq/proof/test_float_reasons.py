@@ -3,7 +3,8 @@
 import pytest
 
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.carried_pairs import float_reader, float_reason, quantizers_behind, restored_by
+from ptq_cli.qdq.proof.carried_pairs import float_reader, quantizers_behind, restored_by
+from ptq_cli.qdq.proof.float_reasons import float_reason
 from ptq_cli.runtime.engine_registry import find_kernels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build

@@ -6,7 +6,7 @@ import pytest
 from ptq_cli.amax.choice import Choice, fixed_point_parameters
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import UINT8
-from ptq_cli.plan.formats import REASON, expose_clamps, fit_clamps, raise_zero_points
+from ptq_cli.plan.fitted_grids import REASON, expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import decide_all

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptq_cli.plan.already_quantized import adds_mask, carries_mask
+from ptq_cli.plan.attention_masks import adds_mask, carries_mask
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.each_case import each_case

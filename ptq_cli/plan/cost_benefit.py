@@ -13,12 +13,10 @@ import onnx_ir as ir
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.models.graph_reading import constant_shape, every_node, every_value, short_name
-from ptq_cli.plan.multiply_accumulates import Shape, bind_shapes, multiply_accumulates
+from ptq_cli.plan.bound_shapes import Shape, bind_shapes
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-
-# What a plan saves: bytes of the file, and multiply-accumulates less what converting tensors costs.
-
 
 PAIR_BYTES = 390
 """Of a QuantizeLinear, a DequantizeLinear and their constants, without the names in them."""
@@ -171,7 +169,7 @@ Planned = Callable[[Mapping[str, str]], Plan]
 """Plans a model with these layers in float, by name with the reason."""
 
 
-def worthless_layers(
+def unprofitable_layers(
     model: ir.Model, plan: Plan, target: Target, asked: Container[str], planned: Planned
 ) -> dict[str, str]:
     """Return the layers that are better left in float, with the reason, but none that the user ``asked`` for.
@@ -281,9 +279,6 @@ def _neighbors(node: ir.Node, passed: set[ir.Value]) -> Iterator[ir.Node]:
         if producer is not None:
             yield producer
         yield from (reader for reader, _ in value.uses())
-
-
-# What a single layer of a plan costs in float: its products, and tensors that are converted then.
 
 
 def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str, int]:

@@ -3,10 +3,10 @@
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.plan import worth as costs
+from ptq_cli.plan import cost_benefit as costs
+from ptq_cli.plan.cost_benefit import PER_ELEMENT, PER_NODE, Sizes, float_costs, savings, unprofitable_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.plan.worth import PER_ELEMENT, PER_NODE, Sizes, float_costs, savings, worthless_layers
 from tests.unit.plan.graphs import build, quantized, serialized
 
 BACKBONE = "[body] b = Conv<pads=[1,1,1,1]>(x, w) [act] r = Relu(b)"
@@ -34,7 +34,7 @@ def left_out(model: ir.Model, target: str = "ort-cpu", asked: tuple[str, ...] = 
     def planned(excluded):
         return make_plan(model, rules, None, excluded, may_be_empty=True)
 
-    return worthless_layers(model, planned({}), rules, asked, planned)
+    return unprofitable_layers(model, planned({}), rules, asked, planned)
 
 
 @pytest.mark.parametrize("target", ["ort-cpu", "tensorrt", "generic"])
