@@ -43,8 +43,8 @@ from ptq_cli.qdq.write.channel_padding import pad_channels
 from ptq_cli.qdq.write.counted_padding import pad_apart
 from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, give_biases, shift_bytes
 from ptq_cli.qdq.write.float_forms import write_runtime_operators
+from ptq_cli.qdq.write.new_nodes import forget_pair_types
 from ptq_cli.qdq.write.outliers import LargeChannel
-from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.recipe.quantizer_families import TENSOR
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs

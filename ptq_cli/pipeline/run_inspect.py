@@ -27,7 +27,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import FLOAT_SHA256, QUANTIZERS
 from ptq_cli.qdq.proof.stored_layers import (
-    Formats,
+    LayerFormats,
     layer_constants,
     parameter_count,
     planned_formats,
@@ -87,7 +87,7 @@ class Inspection:
         "compared: ONNX that no pass rewrote, or that made-up inputs do not fit.",
     ]
     work: Annotated[MultiplyAccumulates, HIDDEN]
-    formats: Annotated[Mapping[str, Formats], HIDDEN]
+    formats: Annotated[Mapping[str, LayerFormats], HIDDEN]
     constants: Annotated[Mapping[str, Mapping[str, int]], HIDDEN]
     quantized: Annotated[
         bool, "The model holds its Q/DQ already; layers are then as they are, by the target's rules."
@@ -205,7 +205,7 @@ def _inspection(
     plan: Plan,
     shapes: Shapes,
     parity: float | None,
-    formats: Mapping[str, Formats],
+    formats: Mapping[str, LayerFormats],
     *,
     quantized: bool = False,
 ) -> Inspection:

@@ -1,4 +1,4 @@
-"""The parts of a model that are already quantized: they are kept, and nothing is quantized twice."""
+"""Parts of a model that are already quantized: they are kept, and nothing is quantized twice."""
 
 import numpy as np
 import onnx_ir as ir
@@ -33,16 +33,15 @@ def is_paired(node: ir.Node) -> bool:
     Only this form can be kept next to new pairs: a single QuantizeLinear, or one whose range is found at run
     time, feeds integer operators that the target's rules do not cover.
     """
+    source = node.inputs[0]
     if node.op_type == QUANTIZE:
         readers = [use.node for use in node.outputs[0].uses()]
-        return bool(readers) and all(
-            reader.op_type == DEQUANTIZE and has_parameters_of(node, reader) for reader in readers
-        )
-    if node.op_type != DEQUANTIZE or node.inputs[0] is None:
+        restores = (reader.op_type == DEQUANTIZE and has_parameters_of(node, reader) for reader in readers)
+        return bool(readers) and all(restores)
+    if node.op_type != DEQUANTIZE or source is None:
         return False
-    producer = node.inputs[0].producer()
-    is_constant = node.inputs[0].const_value is not None
-    return is_constant or (producer is not None and producer.op_type == QUANTIZE)
+    producer = source.producer()
+    return source.const_value is not None or (producer is not None and producer.op_type == QUANTIZE)
 
 
 def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:

@@ -12,20 +12,10 @@ from ptq_cli.models.graph_reading import every_value
 from ptq_cli.models.index_tables import longest_sequence
 from ptq_cli.models.shapes import all_known, infer_shapes
 
-ASSUMED_BATCH = 1
-
-
-ASSUMED_PIXELS = 224
-"""Assumed height and width of an image whose size the model leaves open: ImageNet's."""
-
-
-ASSUMED_LENGTH = 128
-"""Assumed size of any other axis, such as the length of a sequence."""
-
-
-PLUS = "+"
-"""Between the symbols of a size that is a sum, such as the length of a mask for a cache and new tokens."""
-
+ASSUMED_BATCH = 1  # samples
+ASSUMED_PIXELS = 224  # height and width of an image: ImageNet's
+ASSUMED_LENGTH = 128  # size of any other axis, such as the length of a sequence
+PLUS = "+"  # between the symbols of a sum, such as the length of a mask for a cache and new tokens
 
 Shape = tuple[int | None, ...]
 
@@ -83,29 +73,25 @@ def _bound(graph: ir.Graph, assumed: Mapping[str, int]) -> BoundShapes:
 
 
 def _given(model: ir.Model, sizes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    given = {}
-    names = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
+    inputs = {value.name or "": value for value in model.graph.inputs}
+    names = [name for name in inputs if name not in model.graph.initializers]
     for name in sizes:
         if name not in names:
             raise ModelInputError(
                 f"a shape is given for '{name}', which is not an input{did_you_mean(name, names)}",
                 hint=f"the inputs are: {', '.join(names)}",
             )
-    for value in model.graph.inputs:
-        name = value.name or ""
-        if name not in sizes:
+    given = {name: tuple(sizes[name]) for name in inputs if name in sizes}
+    for name, shape in given.items():
+        wanted = _shape(inputs[name]) if inputs[name].shape is not None else None
+        if wanted is None:
             continue
-        shape, wanted = tuple(sizes[name]), _shape(value) if value.shape is not None else None
-        fits = wanted is None or (
-            len(wanted) == len(shape)
-            and all(size in (None, number) for size, number in zip(wanted, shape, strict=True))
-        )
-        if not fits and wanted is not None:
+        same_rank = len(wanted) == len(shape)
+        if not same_rank or any(size not in (None, shape[axis]) for axis, size in enumerate(wanted)):
             raise DataShapeError(
                 f"input '{name}' has shape {format_shape(wanted)}, but {format_shape(shape)} was given",
                 hint="give the shape in the model's layout",
             )
-        given[name] = shape
     return given
 
 
@@ -121,16 +107,13 @@ def _numbers(
     numbers = []
     sizes = list(value.shape or ())
     for axis, size in enumerate(sizes):
-        if isinstance(size, int):
-            numbers.append(size)
-            continue
-        symbol = size.value or f"{value.name}[{axis}]"
-        if symbol not in symbols and (total := _sum(symbol, symbols)) is not None:
+        own = f"{value.name}[{axis}]"
+        symbol = own if isinstance(size, int) else size.value or own
+        if not isinstance(size, int) and symbol not in symbols:
+            if (total := _sum(symbol, symbols)) is None:
+                total = assumed[own] = _assumed_size(value, axis, len(sizes), length)
             symbols[symbol] = total
-        elif symbol not in symbols:
-            symbols[symbol] = _assumed_size(value, axis, len(sizes), length)
-            assumed[f"{value.name}[{axis}]"] = symbols[symbol]
-        numbers.append(symbols[symbol])
+        numbers.append(size if isinstance(size, int) else symbols[symbol])
     return numbers
 
 
@@ -162,13 +145,10 @@ def _assumed_size(value: ir.Value, axis: int, rank: int, length: int) -> int:
 
 def _forget(value: ir.Value, symbols: Mapping[str, int]) -> None:
     """Replace known symbols by numbers, and leave the sizes that depend on others to inference."""
-    if value.shape is None:
-        return
-    sizes = [
-        symbols.get(size.value or "", None) if isinstance(size, ir.SymbolicDim) else size
-        for size in value.shape
-    ]
-    value.shape = ir.Shape(sizes)
+    if value.shape is not None:
+        value.shape = ir.Shape(
+            size if isinstance(size, int) else symbols.get(size.value or "") for size in value.shape
+        )
 
 
 def _shape(value: ir.Value) -> Shape:

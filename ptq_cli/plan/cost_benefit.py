@@ -1,4 +1,4 @@
-"""Which layers are left in float because quantizing them saves neither bytes nor time.
+"""Costs and benefits of a plan: bytes of the file, and work; layers that save neither stay in float.
 
 A layer that looks too small by itself may still pay in company: neighbors share the pairs between them. So
 small layers that are connected through integer tensors are judged together, by what the whole plan saves with
@@ -18,24 +18,72 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 
-PAIR_BYTES = 390
-"""Of a QuantizeLinear, a DequantizeLinear and their constants, without the names in them."""
-NAMES_OF_PAIR = 14
-"""How often the name of the tensor is part of a name in such a pair."""
-CONSTANT_BYTES = 220
-"""Of the DequantizeLinear of a stored constant, without names."""
-NAMES_OF_CONSTANT = 8
-"""Likewise."""
-DYNAMIC_BYTES = 1200
-"""Of the operators of a layer that makes integers of its activations at each run, without names."""
-NAMES_OF_DYNAMIC = 30
-"""Likewise."""
-PER_ELEMENT = 10
-"""Multiply-accumulates whose int8 kernel saves as much time as converting an element takes."""
-PER_NODE = 16_000
-"""Likewise, for running a QuantizeLinear or a DequantizeLinear at all."""
-INTEGER = 0.8
-"""Likewise, for one that an int8 kernel computes (docs/decisions/0032-activations.md)."""
+MOST_GROUPS = 100  # each is judged by planning the model again
+
+Planned = Callable[[Mapping[str, str]], Plan]
+"""Plans a model with these layers in float, by name with the reason."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostModel:
+    """Bytes of what is added to a file, and time of what is computed, in multiply-accumulates.
+
+    A multiply-accumulate stands for the time that an int8 kernel saves on one. Each ``names_of_…`` is how
+    often the name of a tensor or a layer is part of the names in what is added; the bytes are without them.
+
+    Attributes:
+        pair_bytes: of a QuantizeLinear, a DequantizeLinear and their constants.
+        constant_bytes: of the DequantizeLinear of a stored constant.
+        dynamic_bytes: of the operators of a layer that makes integers of its activations at each run.
+        per_element: for converting an element.
+        per_node: for running a QuantizeLinear or a DequantizeLinear at all.
+        per_integer: for a multiply-accumulate that an int8 kernel computes.
+    """
+
+    pair_bytes: int
+    names_of_pair: int
+    constant_bytes: int
+    names_of_constant: int
+    dynamic_bytes: int
+    names_of_dynamic: int
+    per_element: int
+    per_node: int
+    per_integer: float
+
+    def pair(self, tensor: str) -> int:
+        """Return how many bytes a pair behind a tensor adds to the file."""
+        return self.pair_bytes + self.names_of_pair * len(short_name(tensor))
+
+    def constant(self, tensor: str) -> int:
+        """Return how many bytes the DequantizeLinear of a stored constant adds to the file."""
+        return self.constant_bytes + self.names_of_constant * len(short_name(tensor))
+
+    def dynamic(self, layer: str) -> int:
+        """Return how many bytes it adds to the file to make integers of what a layer reads at each run.
+
+        Example:
+            >>> COSTS.dynamic("head")
+            1320
+        """
+        return self.dynamic_bytes + self.names_of_dynamic * len(short_name(layer))
+
+    def conversion(self, elements: int | None) -> int:
+        """Return the time to convert a tensor; one of unknown size for the cost of its node alone."""
+        return self.per_node + self.per_element * (elements or 0)
+
+
+# Measured: docs/decisions/0009-layers-that-stay-float.md, per_integer: docs/decisions/0032-activations.md.
+COSTS = CostModel(
+    pair_bytes=390,
+    names_of_pair=14,
+    constant_bytes=220,
+    names_of_constant=8,
+    dynamic_bytes=1200,
+    names_of_dynamic=30,
+    per_element=10,
+    per_node=16_000,
+    per_integer=0.8,
+)
 
 
 @dataclass(frozen=True)
@@ -66,25 +114,19 @@ class Sizes:
         """Return the sizes of a model."""
         return cls(bind_shapes(model).shapes, multiply_accumulates(model).counts)
 
-    def elements(self, name: str) -> int | None:
+    def elements(self, name: str | None) -> int | None:
         """Return how many elements a value has; None if that is not known."""
-        shape = self.shapes.get(name, (None,))
+        shape = self.shapes.get(name or "", (None,))
         known = [size for size in shape if size is not None]
         return prod(known) if len(known) == len(shape) else None
 
 
 def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
-    """Return what a plan saves.
-
-    A tensor of unknown size is converted for the cost of its nodes alone.
-
-    Source:
-        docs/decisions/0009-layers-that-stay-float.md, which has the command that measured the constants.
-    """
-    integer = {layer.name for layer in plan.layers if layer.quantized}
+    """Return what a plan saves."""
+    integer = _integer_layers(plan)
     work = sum(sizes.work.get(name) or 0 for name in integer)
     return Savings(
-        _bytes_saved(model, plan) - sum(map(pair_bytes, plan.activations)),
+        _bytes_saved(model, plan) - sum(map(COSTS.pair, plan.activations)),
         work - sum(_conversions(model, plan, integer, sizes)),
     )
 
@@ -96,62 +138,64 @@ def integer_time(model: ir.Model, plan: Plan, sizes: Sizes) -> float:
         multiply-accumulates that integers save, as in ``savings``. Operators without products are left out,
         so that a share of this time is rather too large than too small.
     """
-    integer = {layer.name for layer in plan.layers if layer.quantized}
-    work = sum(
-        (count or 0) * (INTEGER if name in integer else 1.0 + INTEGER) for name, count in sizes.work.items()
-    )
+    integer, own = _integer_layers(plan), COSTS.per_integer
+    work = sum((count or 0) * (own if name in integer else 1.0 + own) for name, count in sizes.work.items())
     return max(1.0, work + sum(_conversions(model, plan, integer, sizes)))
 
 
-def pair_bytes(tensor: str) -> int:
-    """Return how many bytes a pair behind a tensor adds to the file."""
-    return PAIR_BYTES + NAMES_OF_PAIR * len(short_name(tensor))
+def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str, int]:
+    """Return how many multiply-accumulates of work each layer costs if it alone stays in float.
 
+    Units:
+        multiply-accumulates for one sample, which integers save; conversions count as in ``savings``.
 
-def dynamic_bytes(layer: str) -> int:
-    """Return how many bytes it adds to the file to make integers of what a layer reads at each run.
-
-    Example:
-        >>> dynamic_bytes("head")
-        1320
+    Edge case:
+        A layer that is converted to and from float for its own sake has a negative cost: it saves time in
+        float.
     """
-    return DYNAMIC_BYTES + NAMES_OF_DYNAMIC * len(short_name(layer))
+    sizes, values = Sizes.of(model), {value.name or "": value for value in every_value(model.graph)}
+    integer = _integer_layers(plan)
+    costs = {name: sizes.work.get(name) or 0 for name in names}
+    for tensor in plan.activations:
+        value = values[tensor]
+        cost, before = COSTS.conversion(sizes.elements(tensor)), _times_converted(value, integer)
+        for name in {*_readers(value), _producer(value)} & costs.keys():
+            costs[name] += (_times_converted(value, integer - {name}) - before) * cost
+    return costs
 
 
-def weight_bytes(model: ir.Model, tensor: str, bits: int, axis: int | None) -> int:
+def _integer_layers(plan: Plan) -> frozenset[str]:
+    return frozenset(layer.name for layer in plan.layers if layer.quantized)
+
+
+def _weight_bytes(model: ir.Model, tensor: str, bits: int, axis: int | None) -> int:
     """Return how many bytes it saves to store a weight as integers."""
     shape = constant_shape(model.graph.initializers[tensor])
     channels = shape[axis] if axis is not None and shape else 1
-    stored = prod(shape) * (32 - (bits if bits > 4 else 4)) // 8
-    return int(stored - 5 * channels - CONSTANT_BYTES - NAMES_OF_CONSTANT * len(short_name(tensor)))
+    stored = prod(shape) * (32 - max(bits, 4)) // 8
+    return int(stored - 5 * channels - COSTS.constant(tensor))
 
 
 def _bytes_saved(model: ir.Model, plan: Plan) -> int:
     weights = {(site.tensor, site.axis): site for site in plan.weights}
-    saved = sum(weight_bytes(model, site.tensor, site.format.bits, site.axis) for site in weights.values())
-    saved -= sum(dynamic_bytes(site.node) for site in plan.weights if site.dynamic)
+    saved = sum(_weight_bytes(model, site.tensor, site.format.bits, site.axis) for site in weights.values())
+    saved -= sum(COSTS.dynamic(site.node) for site in plan.weights if site.dynamic)
     for site in plan.biases:
         value = model.graph.initializers[site.tensor]
         elements = value.const_value.size if value.const_value is not None else 0
-        saved -= 4 * elements + CONSTANT_BYTES + NAMES_OF_CONSTANT * len(short_name(site.tensor))
+        saved -= 4 * elements + COSTS.constant(site.tensor)
     return saved
 
 
-def _conversions(model: ir.Model, plan: Plan, integer: set[str], sizes: Sizes) -> Iterator[int]:
+def _conversions(model: ir.Model, plan: Plan, integer: Collection[str], sizes: Sizes) -> Iterator[int]:
     """Yield what each conversion between float and integer costs, in multiply-accumulates."""
     yield from conversions_at_each_run(model, {site.node for site in plan.weights if site.dynamic}, sizes)
     values = {value.name or "": value for value in every_value(model.graph)}
     for name in plan.activations:
         value = values[name]
-        producer = value.producer()
-        cost = PER_NODE + PER_ELEMENT * (sizes.elements(name) or 0)
-        from_integers = producer is not None and (producer.name or "") in integer
-        if not from_integers:
-            yield cost
-            continue
-        readers = [reader for reader, _ in value.uses()]
-        if value.is_graph_output() or any((reader.name or "") not in integer for reader in readers):
-            yield cost
+        is_kept = not value.is_graph_output() and all(reader in integer for reader in _readers(value))
+        if _producer(value) not in integer or not is_kept:
+            yield COSTS.conversion(sizes.elements(name))
 
 
 def conversions_at_each_run(model: ir.Model, dynamic: Collection[str], sizes: Sizes) -> Iterator[int]:
@@ -159,14 +203,24 @@ def conversions_at_each_run(model: ir.Model, dynamic: Collection[str], sizes: Si
     for node in every_node(model.graph) if dynamic else ():
         if node.name in dynamic:
             for value in (node.inputs[0], node.outputs[0]):
-                yield PER_NODE + PER_ELEMENT * (sizes.elements(value.name or "") or 0 if value else 0)
+                yield COSTS.conversion(sizes.elements(value.name) if value else None)
 
 
-MOST_GROUPS = 100
-"""Each is judged by planning the model again."""
+def _times_converted(value: ir.Value, integer: Collection[str]) -> int:
+    """Return how often a tensor is converted: to integers, or to float."""
+    readers = _readers(value)
+    if _producer(value) in integer:
+        return int(value.is_graph_output() or any(name not in integer for name in readers))
+    return int(any(name in integer for name in readers))
 
-Planned = Callable[[Mapping[str, str]], Plan]
-"""Plans a model with these layers in float, by name with the reason."""
+
+def _readers(value: ir.Value) -> list[str]:
+    return [node.name or "" for node, _ in value.uses()]
+
+
+def _producer(value: ir.Value) -> str | None:
+    node = value.producer()
+    return (node.name or "") if node is not None else None
 
 
 def unprofitable_layers(
@@ -177,19 +231,17 @@ def unprofitable_layers(
     ``planned`` plans the model again with more layers in float. Nothing, if no layer pays: whoever quantizes
     such a model gets what the target can do. A layer whose work or size is not known is taken to pay.
     """
-    small = [name for name in _byte_wasters(model, plan, target) if name not in asked]
+    small = [node for node in _byte_wasters(model, plan, target) if (node.name or "") not in asked]
     if not small:
         return {}
     sizes = Sizes.of(model)
-    nodes = {node.name: node for node in every_node(model.graph)}
-    small = [name for name in small if _wastes_time(nodes[name], sizes)]
-    if {site.node for site in plan.weights} <= set(small) and len(
-        list(_groups(model, plan, small, target))
-    ) == 1:
+    names = [node.name or "" for node in small if _wastes_time(node, sizes)]
+    groups = list(_groups(model, plan, names, target))
+    if {site.node for site in plan.weights} <= set(names) and len(groups) == 1:
         return {}
     found: dict[str, str] = {}
     before = savings(model, plan, sizes)
-    for group in list(_groups(model, plan, small, target))[:MOST_GROUPS]:
+    for group in groups[:MOST_GROUPS]:
         trial = planned({**found, **dict.fromkeys(group, "saves nothing")})
         if not trial.weights and not trial.activations:
             continue
@@ -202,60 +254,53 @@ def unprofitable_layers(
 
 
 def _reason(gained: Savings, layers: int) -> str:
-    what = "quantizing it"
-    if layers > 1:
-        what += f" and {layers - 1} more layer{'s' if layers > 2 else ''}"
-    added = format_bytes(-gained.bytes)
-    return (
-        f"{what} would add {added} to the file and save no time" if gained.bytes else f"{what} saves nothing"
-    )
+    more = f" and {layers - 1} more layer{'s' if layers > 2 else ''}" if layers > 1 else ""
+    if not gained.bytes:
+        return f"quantizing it{more} saves nothing"
+    return f"quantizing it{more} would add {format_bytes(-gained.bytes)} to the file and save no time"
 
 
-def _byte_wasters(model: ir.Model, plan: Plan, target: Target) -> Iterator[str]:
+def _byte_wasters(model: ir.Model, plan: Plan, target: Target) -> Iterator[ir.Node]:
     """Yield the integer compute operators whose weight saves less than their own pairs add."""
     sites = {site.node: site for site in plan.weights}
-    integer = {layer.name for layer in plan.layers if layer.quantized}
+    integer = _integer_layers(plan)
     for node in every_node(model.graph):
-        rule = target.op.get(node.op_type)
-        if (node.name or "") not in integer or rule is None or rule.kind != "compute":
+        name, rule = node.name or "", target.op.get(node.op_type)
+        if name not in integer or rule is None or rule.kind != "compute":
             continue
-        site = sites.get(node.name or "")
-        saved = weight_bytes(model, site.tensor, site.format.bits, site.axis) if site is not None else 0
+        site = sites.get(name)
+        saved = _weight_bytes(model, site.tensor, site.format.bits, site.axis) if site is not None else 0
         values = {value.name or "" for value in (*node.inputs, *node.outputs) if value is not None}
-        added = sum(map(pair_bytes, values & plan.activations.keys()))
+        added = sum(map(COSTS.pair, values & plan.activations.keys()))
         if site is not None and site.dynamic:
-            added = dynamic_bytes(site.node)
+            added = COSTS.dynamic(name)
         if saved <= added:
-            yield node.name or ""
+            yield node
 
 
 def _wastes_time(node: ir.Node, sizes: Sizes) -> bool:
     """Tell whether converting a layer's own tensors takes as long as its integer kernel saves."""
     work = sizes.work.get(node.name or "")
-    values = [
-        value for value in (*node.inputs, *node.outputs) if value is not None and value.const_value is None
-    ]
-    elements = [sizes.elements(value.name or "") for value in values]
-    if work is None or any(count is None for count in elements):
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    elements = [sizes.elements(value.name) for value in values if value.const_value is None]
+    if work is None or None in elements:
         return False
-    return work <= sum(PER_NODE + PER_ELEMENT * (count or 0) for count in elements)
+    return work <= sum(map(COSTS.conversion, elements))
 
 
 def _groups(model: ir.Model, plan: Plan, small: Iterable[str], target: Target) -> Iterator[tuple[str, ...]]:
     """Yield the small layers that quantized tensors connect, directly or through what only joins or moves."""
-    integer = {layer.name for layer in plan.layers if layer.quantized}
-    meant = dict.fromkeys(small)
+    integer, meant = _integer_layers(plan), dict.fromkeys(small)
     computing = {name for name, rule in target.op.items() if rule.kind == "compute"}
     between = {
         node
         for node in every_node(model.graph)
-        if (node.name or "") in integer and node.op_type not in computing
+        if node.name in meant or (node.name in integer and node.op_type not in computing)
     }
-    between |= {node for node in every_node(model.graph) if (node.name or "") in meant}
     seen: set[ir.Node] = set()
     passed: set[ir.Value] = set()
     for node in every_node(model.graph):
-        if (node.name or "") not in meant or node in seen:
+        if node.name not in meant or node in seen:
             continue
         waiting, group = [node], []
         while waiting:
@@ -263,7 +308,7 @@ def _groups(model: ir.Model, plan: Plan, small: Iterable[str], target: Target) -
             if current in seen or current not in between:
                 continue
             seen.add(current)
-            if (current.name or "") in meant:
+            if current.name in meant:
                 group.append(current.name or "")
             waiting += _neighbors(current, passed)
         yield tuple(group)
@@ -279,56 +324,3 @@ def _neighbors(node: ir.Node, passed: set[ir.Value]) -> Iterator[ir.Node]:
         if producer is not None:
             yield producer
         yield from (reader for reader, _ in value.uses())
-
-
-def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str, int]:
-    """Return how many multiply-accumulates of work each layer costs if it alone stays in float.
-
-    Units:
-        multiply-accumulates for one sample, which integers save; conversions count as in ``savings``.
-
-    Edge case:
-        A layer that is converted to and from float for its own sake has a negative cost: it saves time in
-        float. A tensor of unknown size is converted for the cost of its nodes alone.
-
-    Source:
-        docs/decisions/0009-layers-that-stay-float.md, for the cost of a conversion.
-    """
-    sizes, values = Sizes.of(model), {value.name or "": value for value in every_value(model.graph)}
-    integer = frozenset(layer.name for layer in plan.layers if layer.quantized)
-    around: dict[str, list[str]] = {}
-    for tensor in plan.activations:
-        for name in {*_readers(values[tensor]), _producer(values[tensor])}:
-            around.setdefault(name, []).append(tensor)
-    return {
-        name: (sizes.work.get(name) or 0)
-        + sum(_added(values[tensor], name, integer, sizes) for tensor in around.get(name, ()))
-        for name in names
-    }
-
-
-def _added(value: ir.Value, layer: str, integer: frozenset[str], sizes: Sizes) -> int:
-    """Return what is converted more, or if negative less, of a tensor beside a layer in float."""
-    cost = PER_NODE + PER_ELEMENT * (sizes.elements(value.name or "") or 0)
-    before = len(list(_costs_of_conversions(value, integer)))
-    after = len(list(_costs_of_conversions(value, integer - {layer})))
-    return (after - before) * cost
-
-
-def _costs_of_conversions(value: ir.Value, integer: Collection[str]) -> Iterator[str]:
-    """Yield what converts a tensor: to integers, to float."""
-    readers = _readers(value)
-    from_integers = _producer(value) in integer
-    if not from_integers and any(name in integer for name in readers):
-        yield "to integers"
-    if from_integers and (value.is_graph_output() or any(name not in integer for name in readers)):
-        yield "to float"
-
-
-def _readers(value: ir.Value) -> list[str]:
-    return [node.name or "" for node, _ in value.uses()]
-
-
-def _producer(value: ir.Value) -> str:
-    node = value.producer()
-    return (node.name or "") if node is not None else ""

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node, input_at, rank_of
 from ptq_cli.plan.already_quantized import dequantized_refusal, requantized_refusal
-from ptq_cli.plan.attention_masks import carries_mask
+from ptq_cli.plan.attention_masks import MASKED, carries_mask
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.refusals import (
     angle_refusal,
@@ -15,17 +15,13 @@ from ptq_cli.plan.refusals import (
     float_refusal,
     weight_refusal,
 )
-from ptq_cli.plan.requests import MASKED
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import OpRule, Target
 
-ROW, TENSOR = "row", "tensor"
-"""What shares a scale: the values that a result is summed from, or all values that are run together."""
-COMPUTED = (
+TWO_ACTIVATIONS = (
     "both of its inputs are computed while the model runs: making integers of both at each run saves little "
     "time, and costs accuracy"
 )
-MATRIX = 2
 
 
 def dynamic_operators(target: Target) -> frozenset[str]:
@@ -37,11 +33,6 @@ def slow_layers(model: ir.Model, target: Target) -> dict[str, str]:
     """Return the layers that are slower with ranges found at each run than in float, with the reason."""
     notes = {name: rule.dynamic_note for name, rule in target.op.items() if rule.dynamic_note}
     return {node.name or "": notes[node.op_type] for node in every_node(model.graph) if node.op_type in notes}
-
-
-def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
-    """Return why the activations of a layer cannot become integers at each run, or an empty string."""
-    return next(filter(None, _refusals(node, rule, target)), "")
 
 
 def dynamic_candidates(model: ir.Model, plan: Plan, target: Target) -> tuple[str, ...]:
@@ -58,6 +49,11 @@ def dynamic_candidates(model: ir.Model, plan: Plan, target: Target) -> tuple[str
     )
 
 
+def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
+    """Return why the activations of a layer cannot become integers at each run, or an empty string."""
+    return next(filter(None, _refusals(node, rule, target)), "")
+
+
 def _refusals(node: ir.Node, rule: OpRule, target: str) -> Iterator[str]:
     if not rule.dynamic:
         yield f"target {target} has no integer {node.op_type} with ranges found at each run"
@@ -69,10 +65,10 @@ def _refusals(node: ir.Node, rule: OpRule, target: str) -> Iterator[str]:
         yield dequantized_refusal(source) or float_refusal(source)
         yield MASKED if carries_mask(source) else ""
     if weight is None or not is_constant(weight):
-        yield COMPUTED
+        yield TWO_ACTIVATIONS
         return
     yield weight_refusal(weight, may_be_computed=False)
-    if (rank_of(weight) or 0) < MATRIX:
+    if (rank_of(weight) or 0) < 2:
         yield f"its weight '{weight.name}' is not a matrix"
     if node.op_type == "Conv" and (bias := input_at(node, rule.bias)) is not None:
         yield bias_refusal(bias)

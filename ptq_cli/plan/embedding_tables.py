@@ -1,48 +1,36 @@
 """Tables of embeddings: sites in blocks, and tables that are also the weight of a layer."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import is_turned
 from ptq_cli.models.graph_reading import constant_shape
-from ptq_cli.plan.formats import MATRIX
 from ptq_cli.plan.sites import LayerPlan, WeightSite
 from ptq_cli.plan.target.rules import Target
 
 GATHER = "Gather"
-
-
-LEAST_ROWS = 8
-"""A smaller table is not worth the operators."""
+LEAST_ROWS = 8  # a smaller table is not worth the operators
 
 
 def table_sites(model: ir.Model, target: Target) -> Iterator[WeightSite]:
     """Yield a site for each Gather of rows from a constant float matrix, if the target reads such blocks."""
     rule = target.op.get(GATHER)
-    if rule is None or rule.blocks is None:
-        return
-    for node in model.graph:
-        table = node.inputs[0] if node.op_type == GATHER and node.domain == "" else None
-        if table is None or node.attributes.get_int("axis", 0) != 0 or not _is_table(table):
+    for node in model.graph if rule is not None and rule.blocks is not None else ():
+        table = node.inputs[0] if _takes_rows(node, 0, model.graph) else None
+        shape = constant_shape(table)
+        if table is None or table.const_value is None or table.const_value.dtype != ir.DataType.FLOAT:
             continue
-        yield WeightSite(
-            tensor=table.name or "",
-            node=node.name or "",
-            input_index=0,
-            format=target.weight_rule(GATHER).integers,
-            axis=0,
-            block_axis=1,
-        )
-
-
-def _is_table(value: ir.Value) -> bool:
-    constant = value.const_value
-    if constant is None or constant.dtype != ir.DataType.FLOAT or value.is_graph_output():
-        return False
-    shape = constant.shape.numpy()
-    return len(shape) == MATRIX and shape[0] >= LEAST_ROWS
+        if len(shape) == 2 and shape[0] >= LEAST_ROWS and not table.is_graph_output():
+            yield WeightSite(
+                tensor=table.name or "",
+                node=node.name or "",
+                input_index=0,
+                format=target.weight_rule(GATHER).integers,
+                axis=0,
+                block_axis=1,
+            )
 
 
 def table_bits(bits: int, target: Target) -> int:
@@ -72,33 +60,29 @@ def tied_tables(graph: ir.Graph, weights: Sequence[WeightSite]) -> Iterator[Tied
     A weight whose scales do not belong to rows of the table is not tied to it, because each looked-up row
     needs its own scale.
     """
-    nodes: dict[str | None, WeightSite] = {site.node: site for site in weights}
+    nodes = {site.node: site for site in weights}
     for table in list(graph.initializers.values()):
-        uses = list(table.uses())
+        uses, name = list(table.uses()), table.name or ""
         gathers = [use.node for use in uses if _takes_rows(use.node, use.idx, graph)]
         others = [use.node for use in uses if use.node not in gathers]
-        if (
-            not gathers
-            or table.dtype != ir.DataType.FLOAT
-            or table.is_graph_input()
-            or table.is_graph_output()
-        ):
+        is_bound = table.is_graph_input() or table.is_graph_output()
+        if not gathers or table.dtype != ir.DataType.FLOAT or is_bound:
             continue
         names = tuple(node.name or "" for node in gathers)
         if not others and (site := _turned(graph, table, weights)) is not None:
-            yield TiedTable(table.name or "", site, True, names)
-        elif others and all(_reads_rows(node, table, nodes) for node in others):
-            site = nodes[others[0].name]
+            yield TiedTable(name, site, True, names)
+        elif others and all(_reads_rows(node, table, nodes.get(node.name or "")) for node in others):
+            site = nodes[others[0].name or ""]
             # Its integers are stored as MatMulInteger reads them.
             turned = bool(site.dynamic) and others[0].attributes.get_int("transB", 0) == 1
-            yield TiedTable(table.name or "", site, turned, names)
+            yield TiedTable(name, site, turned, names)
 
 
 def tell_ties(
     graph: ir.Graph, layers: Iterable[LayerPlan], weights: Sequence[WeightSite]
 ) -> tuple[LayerPlan, ...]:
     """Return the layers, with the reasons of Gathers from tied tables."""
-    tied: Mapping[str, str] = {
+    tied = {
         name: f"looks up rows of the table '{item.table}' in the integer weight of '{item.site.node}'"
         for item in tied_tables(graph, weights)
         for name in item.gathers
@@ -107,12 +91,11 @@ def tell_ties(
 
 
 def _takes_rows(node: ir.Node, index: int, graph: ir.Graph) -> bool:
-    is_gather = node.op_type == "Gather" and node.domain == "" and node.graph is graph
+    is_gather = node.op_type == GATHER and node.domain == "" and node.graph is graph
     return is_gather and index == 0 and node.attributes.get_int("axis", 0) == 0
 
 
-def _reads_rows(node: ir.Node, table: ir.Value, sites: Mapping[str | None, WeightSite]) -> bool:
-    site = sites.get(node.name)
+def _reads_rows(node: ir.Node, table: ir.Value, site: WeightSite | None) -> bool:
     if site is None or site.as_pair or site.as_product or site.kernel:
         return False
     if site.tensor != table.name or site.axis not in (None, 1 if site.block_kernel else 0):
@@ -123,9 +106,7 @@ def _reads_rows(node: ir.Node, table: ir.Value, sites: Mapping[str | None, Weigh
 def _turned(graph: ir.Graph, table: ir.Value, weights: Sequence[WeightSite]) -> WeightSite | None:
     """Return the weight that is the transpose of a table."""
     shape = constant_shape(table)[::-1]
-    if len(shape) != 2:
-        return None
-    for site in weights:
+    for site in weights if len(shape) == 2 else ():
         weight = graph.initializers[site.tensor]
         if constant_shape(weight) != shape:
             continue

@@ -9,12 +9,12 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.models.graph_reading import every_node, every_value, input_at
 from ptq_cli.models.pair_operators import CLAMPS
-from ptq_cli.plan.graph_questions import clip_bound
+from ptq_cli.plan.graph_questions import clamp_bounds
 from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 
-REASON = (
+KEPT_CLAMP = (
     "its bounds cut values that its quantized range includes, so it stays and computes on quantized values"
 )
 
@@ -27,21 +27,18 @@ def expose_clamps(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
     operator before it, which is integer only with a quantized output, gets its own site with the same grid:
     the results of the Clip lie on that grid again.
     """
-    producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
     layers = {layer.name: layer for layer in plan.layers}
     sites = dict(plan.activations)
-    for site in plan.activations.values():
-        clip = producers.get(site.tensor)
-        if clip is None or clip.op_type not in CLAMPS or site.source not in grids:
+    for name, clip in _producers(model, CLAMPS).items():
+        site, before, layer = plan.activations.get(name), clip.inputs[0], layers[clip.name or ""]
+        if site is None or before is None or site.source not in grids or not layer.quantized:
             continue
-        before = clip.inputs[0]
-        if not layers[clip.name or ""].quantized or before is None or not _cuts(clip, grids[site.source]):
+        if not _cuts(clip, grids[site.source]):
             continue
-        name = before.name or ""
-        sites[name] = replace(site, tensor=name)
+        sites[before.name or ""] = replace(site, tensor=before.name or "")
         if not any(layers[reader.name or ""].quantized for reader, _ in clip.outputs[0].uses()):
             del sites[site.tensor]  # only float operators read the Clip's result
-        layers[clip.name or ""] = replace(layers[clip.name or ""], quantized=False, reason=REASON)
+        layers[layer.name] = replace(layer, quantized=False, reason=KEPT_CLAMP)
     order = [value.name or "" for value in every_value(model.graph)]
     return replace(
         plan,
@@ -59,15 +56,12 @@ def fit_clamps(
     does not treat the Clip as redundant, and computes the operator before it in float. (For a Clip with an
     upper bound it requires less: that the bounds, rounded to the grid, are its ends.)
     """
-    producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
-    fitted = dict(parameters)
+    fitted, clips = dict(parameters), _producers(model, ("Clip",))
     for source, grid in parameters.items():
-        clip = producers.get(source)
-        if clip is None or clip.op_type != "Clip" or clamp_refusal(clip) or source in plan.unions:
+        clip = clips.get(source)
+        if clip is None or clamp_refusal(clip) or source in plan.unions or plan.activations[source].symmetric:
             continue
-        if plan.activations[source].symmetric:
-            continue
-        if clip_bound(clip, 2) is None and _cuts(clip, grid):
+        if clamp_bounds(clip)[1] is None and _cuts(clip, grid):
             fitted[source] = replace(grid, zero_point=np.asarray(int(grid.zero_point) - 1))
     return fitted
 
@@ -83,12 +77,10 @@ def raise_zero_points(
     weighted = {site.node for site in plan.weights}
     faulty: dict[str, bool] = {}
     for node in every_node(model.graph):
-        rule = target.op.get(node.op_type)
-        if rule is None or node.name not in weighted:
-            continue
-        for value in (input_at(node, index) for index in rule.activations):
+        rule = target.op.get(node.op_type) if node.name in weighted else None
+        for value in (input_at(node, index) for index in rule.activations) if rule is not None else ():
             site = plan.activations.get(value.name or "") if value is not None else None
-            if site is not None and not site.symmetric:
+            if rule is not None and site is not None and not site.symmetric:
                 faulty[site.source] = rule.zero_point_above and faulty.get(site.source, True)
     return dict(parameters) | {
         source: replace(grid, zero_point=grid.zero_point + 1)
@@ -97,7 +89,12 @@ def raise_zero_points(
     }
 
 
+def _producers(model: ir.Model, op_types: tuple[str, ...]) -> dict[str, ir.Node]:
+    """Return the operators of these types by the name of their result."""
+    return {node.outputs[0].name or "": node for node in every_node(model.graph) if node.op_type in op_types}
+
+
 def _cuts(clip: ir.Node, grid: QuantParameters) -> bool:
     ends = [(q - int(grid.zero_point)) * float(grid.scale) for q in (grid.format.qmin, grid.format.qmax)]
-    low, high = (0.0, None) if clip.op_type == "Relu" else [clip_bound(clip, index) for index in (1, 2)]
+    low, high = clamp_bounds(clip)
     return (low is not None and ends[0] < low) or (high is not None and ends[1] > high)

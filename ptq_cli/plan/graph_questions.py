@@ -1,14 +1,17 @@
-"""Questions of the planner about single tensors and nodes of a graph."""
+"""Questions about single values and nodes: constants, axes, bounds, and parts of ``x * sigmoid(x)``."""
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import (
-    constant_shape,
-    input_at,
-    rank_of,
-    sole_reader,
-)
+from ptq_cli.models.graph_reading import constant_shape, input_at, rank_of, sole_reader
 from ptq_cli.plan.target.rules import OpRule
+
+OWN_DOMAINS = ("", "ai.onnx")
+SIGNAL_RANK, VOLUME_RANK = 3, 5  # axes of a tensor, or a weight, with one and with three spatial axes
+
+
+def is_constant(value: ir.Value) -> bool:
+    """Tell whether a value is a constant."""
+    return value.const_value is not None
 
 
 def constant_size(value: ir.Value) -> int:
@@ -21,6 +24,34 @@ def parameter_size(value: ir.Value) -> int:
     """Return how many parameters a constant holds: its elements if they are floats; a shape has none."""
     constant = value.const_value
     return int(constant.size) if constant is not None and constant.dtype.is_floating_point() else 0
+
+
+def is_vector(value: ir.Value) -> bool:
+    """Tell whether a value has one axis, not counting axes of size 1 before it."""
+    return value.shape is not None and all(size == 1 for size in list(value.shape)[:-1])
+
+
+def has_fixed_shape(value: ir.Value) -> bool:
+    """Tell whether every size of a value is known before it is computed."""
+    return value.shape is not None and all(isinstance(size, int) for size in value.shape)
+
+
+def fits_below(value: ir.Value, larger: ir.Value) -> bool:
+    """Tell whether a value has no more axes than another."""
+    axes, limit = rank_of(value), rank_of(larger)
+    return axes is not None and (axes == 1 or (limit is not None and axes <= limit))
+
+
+def clip_bound(clip: ir.Node, index: int) -> float | None:
+    """Return a constant bound of a Clip: the lower one is its input 1, the upper one 2; None without it."""
+    value = input_at(clip, index)
+    constant = value.const_value if value is not None else None
+    return float(constant.numpy().item()) if constant is not None else None
+
+
+def clamp_bounds(clamp: ir.Node) -> tuple[float | None, float | None]:
+    """Return the constant bounds of a Relu or Clip; None for one that it does not have."""
+    return (0.0, None) if clamp.op_type == "Relu" else (clip_bound(clamp, 1), clip_bound(clamp, 2))
 
 
 def weight_axis(node: ir.Node, rule: OpRule, value: ir.Value) -> int | None:
@@ -41,35 +72,48 @@ def weight_axis(node: ir.Node, rule: OpRule, value: ir.Value) -> int | None:
     return rule.weight_axis
 
 
-def is_constant(value: ir.Value) -> bool:
-    """Tell whether a value is a constant."""
-    return value.const_value is not None
+def axis_of(node: ir.Node) -> int:
+    """Return the axis of an operator whose input has a known rank, counted from 0."""
+    rank = rank_of(node.inputs[0])
+    if rank is None:
+        raise ValueError(f"the rank of what '{node.name}' reads is not known")
+    return node.attributes.get_int("axis", -1) % rank
 
 
-def is_vector(value: ir.Value) -> bool:
-    """Tell whether a value has one axis, not counting axes of size 1 before it."""
-    return value.shape is not None and all(size == 1 for size in list(value.shape)[:-1])
+def has_axes_to_join(node: ir.Node) -> bool:
+    """Tell whether there are two or more axes behind that of an operator: a single one is joined already."""
+    rank = rank_of(node.inputs[0])
+    return bool(rank) and rank - 1 - axis_of(node) >= 2
 
 
-def clip_bound(clip: ir.Node, index: int) -> float | None:
-    """Return a constant bound of a Clip: the lower one is its input 1, the upper one 2; None without it."""
-    value = input_at(clip, index)
-    constant = value.const_value if value is not None else None
-    return float(constant.numpy().item()) if constant is not None else None
+def reduced_axes(node: ir.Node) -> list[int]:
+    """Return the axes that a Reduce operator names, in an attribute or a constant."""
+    constant = given.const_value if (given := input_at(node, 1)) is not None else None
+    return list(constant.numpy() if constant is not None else node.attributes.get_ints("axes", ()))
 
 
-def has_fixed_shape(value: ir.Value) -> bool:
-    """Tell whether every size of a value is known before it is computed."""
-    return value.shape is not None and all(isinstance(size, int) for size in value.shape)
+def may_end_signal(node: ir.Node) -> bool:
+    """Tell whether an operator reduces three axes to two by the last one, or may, for what is behind a Loop.
+
+    There the number of axes is often not known.
+    """
+    if rank_of(node.inputs[0]) not in (SIGNAL_RANK, None):
+        return False
+    return node.op_type.startswith("Global") or reduced_axes(node) in ([-1], [SIGNAL_RANK - 1])
 
 
-def fits_below(value: ir.Value, larger: ir.Value) -> bool:
-    """Tell whether a value has no more axes than another."""
-    axes, limit = rank_of(value), rank_of(larger)
-    return axes is not None and (axes == 1 or (limit is not None and axes <= limit))
+def ends_signal(node: ir.Node) -> bool:
+    """Tell whether an operator is known to reduce three axes to two by the last one, as of a signal."""
+    return rank_of(node.inputs[0]) == SIGNAL_RANK and may_end_signal(node)
 
 
-OWN_DOMAINS = ("", "ai.onnx")
+def pads_groups_of_volumes(node: ir.Node) -> bool:
+    """Tell whether a convolution of volumes has groups and padding, and not one filter a channel."""
+    shape, group = constant_shape(input_at(node, 1)), node.attributes.get_int("group", 1)
+    if group == 1 or len(shape) != VOLUME_RANK or shape[:2] == (group, 1):
+        return False
+    is_automatic = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
+    return is_automatic or any(node.attributes.get_ints("pads", ()))
 
 
 def silu_input(node: ir.Node | None) -> ir.Value | None:
@@ -104,57 +148,3 @@ def is_part_of_silu(node: ir.Node) -> bool:
         product = sole_reader(node.outputs[0])
         return product is not None and gate_of(product) is node and silu_input(product) is not None
     return node.op_type in ("Mul", "Swish") and silu_input(node) is not None
-
-
-MATRIX, SIGNAL_RANK, VOLUME_RANK = 2, 3, 5
-"""Axes of a matrix; of a tensor, or a weight, with one and with three spatial axes."""
-
-
-def may_end_signal(node: ir.Node) -> bool:
-    """Tell whether an operator reduces three axes to two by the last one, or may, for what is behind a Loop.
-
-    There the number of axes is often not known.
-    """
-    if rank_of(node.inputs[0]) not in (SIGNAL_RANK, None):
-        return False
-    return node.op_type.startswith("Global") or reduced_axes(node) in ([-1], [SIGNAL_RANK - 1])
-
-
-def ends_signal(node: ir.Node) -> bool:
-    """Tell whether an operator is known to reduce three axes to two by the last one, as of a signal."""
-    return rank_of(node.inputs[0]) == SIGNAL_RANK and may_end_signal(node)
-
-
-def reduced_axes(node: ir.Node) -> list[int]:
-    """Return the axes that a Reduce operator names, in an attribute or a constant."""
-    constant = given.const_value if (given := input_at(node, 1)) is not None else None
-    return list(constant.numpy() if constant is not None else node.attributes.get_ints("axes", ()))
-
-
-def pads_groups_of_volumes(node: ir.Node) -> bool:
-    """Tell whether a convolution of volumes has groups and padding, and not one filter a channel."""
-    shape, group = constant_shape(input_at(node, 1)), node.attributes.get_int("group", 1)
-    if group == 1 or len(shape) != VOLUME_RANK or shape[:2] == (group, 1):
-        return False
-    is_automatic = node.attributes.get_string("auto_pad", "NOTSET").startswith("SAME")
-    return is_automatic or any(node.attributes.get_ints("pads", ()))
-
-
-LEAST_BEHIND = 2
-"""Axes: a single one is joined already."""
-
-
-def axis_of(node: ir.Node) -> int:
-    """Return the axis of an operator whose input has a known rank, counted from 0."""
-    x = node.inputs[0]
-    if x is None or x.shape is None:
-        raise ValueError(f"the rank of what '{node.name}' reads is not known")
-    return node.attributes.get_int("axis", -1) % len(x.shape)
-
-
-def has_axes_to_join(node: ir.Node) -> bool:
-    """Tell whether there are two or more axes behind that of an operator."""
-    x = node.inputs[0]
-    if x is None or x.shape is None or not len(x.shape):
-        return False
-    return len(x.shape) - 1 - axis_of(node) >= LEAST_BEHIND

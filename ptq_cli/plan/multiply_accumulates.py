@@ -1,4 +1,4 @@
-"""How much each operator computes: multiply-accumulates, counted from shapes."""
+"""Multiply-accumulates of each operator, counted from shapes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,12 +6,12 @@ from math import prod
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import nested_graphs
+from ptq_cli.models.graph_reading import input_at, nested_graphs
 from ptq_cli.models.pair_operators import is_dynamic_quantize
 from ptq_cli.plan.bound_shapes import Shape, bind_shapes
 
+# Domains whose operators are known: one without an entry below does not sum products.
 ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml")
-"""Domains whose operators are known: one without an entry below does not sum products."""
 
 
 class _UnknownError(Exception):
@@ -83,7 +83,7 @@ class _Counting:
         for node in graph:
             name = node.name or ""
             try:
-                self.counts[name] = times * _count(node, _Sizes(node, self._shapes))
+                self.counts[name] = times * _count(node, _NodeShapes(node, self._shapes))
             except _UnknownError as error:
                 self.counts[name], self.unknown[name] = None, str(error)
             if once and self.counts[name]:
@@ -117,37 +117,33 @@ def _goes_on(body: ir.Graph) -> bool:
     return condition is body.inputs[1] or (constant is not None and bool(constant.numpy().all()))
 
 
-class _Sizes:
+class _NodeShapes:
     """The shapes around a node; asking for an unknown one raises an error."""
 
     def __init__(self, node: ir.Node, shapes: Mapping[str, Shape]) -> None:
-        self._node = node
-        self._shapes = shapes
-
-    def has(self, index: int) -> bool:
-        return index < len(self._node.inputs) and self._node.inputs[index] is not None
+        self._node, self._shapes = node, shapes
 
     def input(self, index: int) -> tuple[int, ...]:
-        if not self.has(index):
+        value = input_at(self._node, index)
+        if value is None:
             raise _UnknownError(f"it has no input {index}")
-        return self._known(self._node.inputs[index])
+        return self._known(value)
 
     def output(self) -> tuple[int, ...]:
         return self._known(self._node.outputs[0])
 
-    def _known(self, value: ir.Value | None) -> tuple[int, ...]:
-        name = value.name or "" if value is not None else ""
-        sizes = self._shapes.get(name, (None,))
+    def _known(self, value: ir.Value) -> tuple[int, ...]:
+        sizes = self._shapes.get(value.name or "", (None,))
         known = tuple(size for size in sizes if size is not None)
         if len(known) != len(sizes):
-            raise _UnknownError(f"the shape of '{name}' is known only when the model runs")
+            raise _UnknownError(f"the shape of '{value.name or ''}' is known only when the model runs")
         return known
 
 
-Counter = Callable[[ir.Node, _Sizes], int]
+Counter = Callable[[ir.Node, _NodeShapes], int]
 
 
-def _count(node: ir.Node, sizes: _Sizes) -> int:
+def _count(node: ir.Node, sizes: _NodeShapes) -> int:
     if is_dynamic_quantize(node):
         return 0
     if node.domain not in ONNX_DOMAINS:
@@ -161,26 +157,26 @@ def _convolution(weight: int) -> Counter:
     return lambda _, sizes: prod(sizes.output()) * prod(sizes.input(weight)[1:])
 
 
-def _transposed_convolution(_: ir.Node, sizes: _Sizes) -> int:
+def _transposed_convolution(_: ir.Node, sizes: _NodeShapes) -> int:
     # Each input element meets the filters of its group: W is [channels, those, *kernel].
     return prod(sizes.input(0)) * prod(sizes.input(1)[1:])
 
 
-def _matrix_product(node: ir.Node, sizes: _Sizes) -> int:
+def _matrix_product(node: ir.Node, sizes: _NodeShapes) -> int:
     shape = sizes.input(0)
     # Contrib operators that take a transposed matrix say so in an attribute.
     inner = shape[-2] if node.attributes.get_int("transA", 0) == 1 and len(shape) > 1 else shape[-1]
     return prod(sizes.output()) * inner
 
 
-def _recurrent(_: ir.Node, sizes: _Sizes) -> int:
+def _recurrent(_: ir.Node, sizes: _NodeShapes) -> int:
     # W is [directions, gates * hidden, width], R has the same layout: each step multiplies by both. Those of
     # DynamicQuantizeLSTM are transposed.
     weight, recurrence = sizes.input(1), sizes.input(2)
     return prod(sizes.input(0)[:2]) * (prod(weight) + prod(recurrence))
 
 
-def _einsum(node: ir.Node, sizes: _Sizes) -> int:
+def _einsum(node: ir.Node, sizes: _NodeShapes) -> int:
     terms = node.attributes.get_string("equation", "").replace(" ", "").partition("->")[0].split(",")
     if len(terms) == 1:
         return 0  # A sum or a diagonal: nothing is multiplied.
@@ -201,7 +197,7 @@ def _lettered(term: str, shape: tuple[int, ...]) -> list[tuple[str, int]]:
     return list(zip(letters, shape, strict=True))
 
 
-def _attention(node: ir.Node, sizes: _Sizes) -> int:
+def _attention(node: ir.Node, sizes: _NodeShapes) -> int:
     if node.domain == "com.microsoft":  # another operator of that name, with projections inside
         return _refuse(node, sizes)
     # Operator Attention of opset 23: scores are Q K^T, the result is scores V; past keys come before K's.
@@ -214,30 +210,27 @@ def _attention(node: ir.Node, sizes: _Sizes) -> int:
     else:
         batch, query_heads, steps, width = query
         keys, value_width = key[2], value[3]
-    past = sizes.input(4)[2] if sizes.has(4) else 0
+    past = sizes.input(4)[2] if input_at(node, 4) is not None else 0
     return batch * query_heads * steps * (keys + past) * (width + value_width)
 
 
-def _refuse(node: ir.Node, sizes: _Sizes) -> int:  # noqa: ARG001 - a counter like the others
+def _refuse(node: ir.Node, sizes: _NodeShapes) -> int:  # noqa: ARG001 - a counter like the others
     raise _UnknownError(f"what {node.op_type} computes is not counted")
 
 
-MATRIX_PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul", "TransposeMatMul", "MatMulNBits")
-INTEGER_PRODUCTS = (
-    "QGemm",
-    "QLinearMatMul",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "DynamicQuantizeMatMul",
-)
+# By operator. ``QLinearMatMul`` has its second matrix as input 3, and no attribute; the first is input 0.
 COUNTERS: Mapping[str, Counter] = {
-    **dict.fromkeys(("Conv", "FusedConv", "NhwcFusedConv", "ConvInteger", "DeformConv"), _convolution(1)),
-    "QLinearConv": _convolution(3),
-    "ConvTranspose": _transposed_convolution,
-    **dict.fromkeys((*MATRIX_PRODUCTS, *INTEGER_PRODUCTS), _matrix_product),
-    "Einsum": _einsum,
-    **dict.fromkeys(("RNN", "GRU", "LSTM", "DynamicQuantizeLSTM"), _recurrent),
-    "Attention": _attention,
-    **dict.fromkeys(("PackedAttention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"), _refuse),
+    operator: counter
+    for counter, operators in (
+        (_convolution(1), "Conv FusedConv NhwcFusedConv ConvInteger DeformConv"),
+        (_convolution(3), "QLinearConv"),
+        (_transposed_convolution, "ConvTranspose"),
+        (_matrix_product, "Gemm MatMul FusedGemm FusedMatMul TransposeMatMul MatMulNBits"),
+        (_matrix_product, "QGemm QLinearMatMul MatMulInteger MatMulIntegerToFloat DynamicQuantizeMatMul"),
+        (_einsum, "Einsum"),
+        (_recurrent, "RNN GRU LSTM DynamicQuantizeLSTM"),
+        (_attention, "Attention"),
+        (_refuse, "PackedAttention MultiHeadAttention QAttention GroupQueryAttention"),
+    )
+    for operator in operators.split()
 }
-"""By operator. ``QLinearMatMul`` has its second matrix as input 3, and no attribute; the first is input 0."""

@@ -5,12 +5,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import (
-    input_at,
-    rank_of,
-    sole_reader,
-)
+from ptq_cli.models.graph_reading import every_node, input_at, rank_of, sole_reader
 from ptq_cli.plan.graph_questions import (
+    OWN_DOMAINS,
     constant_size,
     fits_below,
     has_fixed_shape,
@@ -21,24 +18,6 @@ from ptq_cli.plan.graph_questions import (
 from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
-
-
-def bias_add_behind(node: ir.Node, weight: WeightSite) -> tuple[ir.Node, int] | None:
-    """Return the Add of a constant vector that alone reads a MatMul's output, and the vector's index."""
-    add = sole_reader(node.outputs[0])
-    if add is None or add.op_type != "Add" or weight.axis is None:
-        return None
-    matrix = node.inputs[weight.input_index]
-    channels = matrix.shape[weight.axis] if matrix is not None and matrix.shape is not None else None
-    for index in (0, 1):
-        other = add.inputs[index]
-        if other is None or not is_constant(other) or other.dtype != ir.DataType.FLOAT:
-            continue
-        # A bias with more axes than the product would add an axis to the result.
-        if is_vector(other) and constant_size(other) == channels and fits_below(other, node.outputs[0]):
-            return add, index
-    return None
-
 
 Reasons = Mapping[str, str]
 """Reasons by the name of a layer or a tensor."""
@@ -59,7 +38,7 @@ class Rules:
         like the operator before it. What becomes an operator of the runtime's own has no rule: it is computed
         in float.
         """
-        if node is None or node.domain not in ("", "ai.onnx"):
+        if node is None or node.domain not in OWN_DOMAINS:
             return None
         if self.target.runtime_operators and is_part_of_silu(node):
             return None
@@ -70,6 +49,13 @@ class Rules:
         weight = input_at(node, rule.weight)
         is_weighted = rule.kind == "compute" and weight is not None and is_constant(weight)
         return None if is_weighted or rule.kind == "stored" else OpRule(kind="apart", note=reason)
+
+    def ruled(self, graph: ir.Graph, *kinds: str) -> Iterator[tuple[ir.Node, OpRule]]:
+        """Yield the nodes, nested ones too, that have a rule, of one of these kinds if some are given."""
+        for node in every_node(graph):
+            rule = self.of(node)
+            if rule is not None and (not kinds or rule.kind in kinds):
+                yield node, rule
 
 
 def rule_of(node: ir.Node | None, target: Target) -> OpRule | None:
@@ -86,15 +72,39 @@ def clamp_behind(node: ir.Node, rules: Rules) -> ir.Node | None:
     return follower
 
 
+def is_clamped(node: ir.Node, rules: Rules) -> bool:
+    """Tell whether the only reader of a node's output is a Relu or Clip whose result is read.
+
+    ONNX Runtime treats it as a part of the node, even if the node's output is an output of the graph, and
+    finds no integer kernel for the two if their result is read as floats.
+    """
+    uses = list(node.outputs[0].uses())
+    rule = rules.of(uses[0].node) if len(uses) == 1 else None
+    return rule is not None and rule.kind == "clamp" and bool(uses[0].node.outputs[0].uses())
+
+
 def is_merged(node: ir.Node, rule: OpRule) -> bool:
     """Tell whether the target would merge a float node into the one that reads its output as floats."""
     follower = sole_reader(node.outputs[0])
-    return (
-        follower is not None
-        and follower.op_type in rule.merged_by
-        and input_at(node, rule.bias) is None
-        and rank_of(node.outputs[0]) in (None, 2)
-    )
+    if follower is None or follower.op_type not in rule.merged_by or input_at(node, rule.bias) is not None:
+        return False
+    return rank_of(node.outputs[0]) in (None, 2)
+
+
+def bias_add_behind(node: ir.Node, weight: WeightSite) -> tuple[ir.Node, int] | None:
+    """Return the Add of a constant vector that alone reads a MatMul's output, and the vector's index."""
+    add = sole_reader(node.outputs[0])
+    if add is None or add.op_type != "Add" or weight.axis is None:
+        return None
+    matrix = node.inputs[weight.input_index]
+    channels = matrix.shape[weight.axis] if matrix is not None and matrix.shape is not None else None
+    for index, other in enumerate(add.inputs):
+        if other is None or not is_constant(other) or other.dtype != ir.DataType.FLOAT:
+            continue
+        # A bias with more axes than the product would add an axis to the result.
+        if is_vector(other) and constant_size(other) == channels and fits_below(other, node.outputs[0]):
+            return add, index
+    return None
 
 
 def merges_bias_add(node: ir.Node, rule: OpRule, target: Target) -> bool:
@@ -110,17 +120,6 @@ def merges_bias_add(node: ir.Node, rule: OpRule, target: Target) -> bool:
     return is_matrix and target.bias.format != "float"
 
 
-def is_clamped(node: ir.Node, rules: Rules) -> bool:
-    """Tell whether the only reader of a node's output is a Relu or Clip whose result is read.
-
-    ONNX Runtime treats it as a part of the node, even if the node's output is an output of the graph, and
-    finds no integer kernel for the two if their result is read as floats.
-    """
-    uses = list(node.outputs[0].uses())
-    rule = rules.of(uses[0].node) if len(uses) == 1 else None
-    return rule is not None and rule.kind == "clamp" and bool(uses[0].node.outputs[0].uses())
-
-
 def input_fused_behind(join: ir.Node, rule: OpRule) -> ir.Value | None:
     """Return the input of a join that stays float because the join is merged into the operator that makes it.
 
@@ -128,11 +127,8 @@ def input_fused_behind(join: ir.Node, rule: OpRule) -> ir.Value | None:
     """
     for value in dict.fromkeys(join.inputs):
         producer = value.producer() if value is not None else None
-        if (
-            producer is not None
-            and producer.op_type in rule.fused_behind
-            and sole_reader(producer.outputs[0]) is join
-        ):
+        is_fused = producer is not None and producer.op_type in rule.fused_behind
+        if producer is not None and is_fused and sole_reader(producer.outputs[0]) is join:
             return value
     return None
 
@@ -140,8 +136,7 @@ def input_fused_behind(join: ir.Node, rule: OpRule) -> ir.Value | None:
 def moved_inputs(node: ir.Node, rule: OpRule) -> list[ir.Value]:
     """Return the inputs of an operator that its quantized output depends on, according to its rule."""
     indices = rule.activations or ([0] if rule.kind == "same" else range(len(node.inputs)))
-    values = (input_at(node, index) for index in indices)
-    return [value for value in values if value is not None]
+    return [value for index in indices if (value := input_at(node, index)) is not None]
 
 
 def moved_outputs(node: ir.Node, rule: OpRule) -> list[ir.Value]:
@@ -160,9 +155,8 @@ def moved_to(value: ir.Value, target: Target) -> Iterator[ir.Value]:
         yield current
         producer = current.producer()
         rule = rule_of(producer, target)
-        current = (
-            producer.inputs[0] if producer is not None and rule is not None and rule.kind == "same" else None
-        )
+        is_moved = producer is not None and rule is not None and rule.kind == "same"
+        current = producer.inputs[0] if producer is not None and is_moved else None
 
 
 def moved_from(value: ir.Value, target: Target) -> Iterator[ir.Value]:

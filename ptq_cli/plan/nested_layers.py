@@ -1,10 +1,10 @@
 """Layers of graphs nested in If, Loop and Scan: which of them have tensors that were not measured."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import every_node, labeled_graphs, nested_graphs
+from ptq_cli.models.graph_reading import every_node, labeled_graphs
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 
 ITERATING = ("Loop", "Scan")
@@ -17,27 +17,33 @@ def nested_refusals(graph: ir.Graph, target: Target) -> dict[str, str]:
     Tensors of an If, Loop or Scan are handed out of it while the model is calibrated. An operator of another
     domain has graphs whose inputs and outputs only it knows.
     """
-    found: dict[str, str] = {}
-    for node in graph:
-        reason = _refusal(node, target)
-        for inner in nested_graphs(node):
-            if reason:
-                found |= {item.name or "": reason for item in every_node(inner)}
-            else:
-                found |= nested_refusals(inner, target)
-    return found
+    return _reasons(graph, lambda node, _label, _inner: _refusal(node, target))
 
 
 def layers_never_run(graph: ir.Graph, never_seen: Collection[str]) -> dict[str, str]:
     """Return the layers of nested graphs that were never run, with the reason."""
+
+    def never_ran(node: ir.Node, label: str, inner: ir.Graph) -> str:
+        values = [*inner.inputs, *(value for item in inner for value in item.outputs)]
+        if not any(value.name in never_seen for value in values):
+            return ""
+        unknown = "so the ranges of its tensors are not known"
+        if node.op_type in ITERATING:
+            return f"the body of {node.op_type} '{node.name}' never ran during calibration, {unknown}"
+        return f"the {label} of {node.op_type} '{node.name}' was never taken during calibration, {unknown}"
+
+    return _reasons(graph, never_ran)
+
+
+def _reasons(graph: ir.Graph, reason_of: Callable[[ir.Node, str, ir.Graph], str]) -> dict[str, str]:
+    """Return a reason for all layers of a nested graph that has one itself, by the layer's name."""
     found: dict[str, str] = {}
     for node in graph:
         for label, inner in labeled_graphs(node).items():
-            if any(value.name in never_seen for value in _own_values(inner)):
-                reason = _never_ran(node, label)
+            if reason := reason_of(node, label, inner):
                 found |= {item.name or "": reason for item in every_node(inner)}
             else:
-                found |= layers_never_run(inner, never_seen)
+                found |= _reasons(inner, reason_of)
     return found
 
 
@@ -50,16 +56,3 @@ def _refusal(node: ir.Node, target: Target) -> str:
     if any(node.attributes.get_ints("scan_output_axes", ())):
         return f"{what}, which stacks its results along another axis than the first: they are not measured"
     return ""
-
-
-def _never_ran(node: ir.Node, label: str) -> str:
-    unknown = "so the ranges of its tensors are not known"
-    if node.op_type in ITERATING:
-        return f"the body of {node.op_type} '{node.name}' never ran during calibration, {unknown}"
-    return f"the {label} of {node.op_type} '{node.name}' was never taken during calibration, {unknown}"
-
-
-def _own_values(graph: ir.Graph) -> Iterator[ir.Value]:
-    yield from graph.inputs
-    for node in graph:
-        yield from node.outputs

@@ -1,6 +1,6 @@
 """Weights whose products an integer kernel adds in pairs, and the orders in which it reads them."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -12,63 +12,45 @@ from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 
-Stored = tuple[str, int | None]
-"""A weight's name, and the axis of its output channels: readers with another one have their own integers."""
-
-
-CHANNELS_LAST = 2
-"""Which axis of a recurrent layer's weight, (directions, channels, inputs), its kernel adds up."""
-
-
-MATRIX, BYTE, MOST_EXACT = 2, 8, 7
-
-
-LARGEST_OF_7_BITS = 127
-"""Two products of it with a weight of 8 bits stay below 2^15: nothing saturates."""
-
-
-def in_pairs(
-    graph: ir.Graph, plan: Plan, target: Target, sites: Iterable[WeightSite]
-) -> dict[Stored, PairRule]:
-    """Return what the pairs of each weight may add up to, for all that read the same integers.
-
-    Nothing is asked of weights that no kernel adds up in 16 bits: those read as floats or in blocks, those
-    of 7 bits or fewer, those of a depthwise Conv, and those that meet activations of 7 bits or fewer.
-    """
-    nodes = {node.name or "": node for node in every_node(graph)}
-    between_pairs = {layer.name for layer in plan.layers if layer.between_pairs}
-    orders: dict[Stored, dict[Order, None]] = {}
-    for site in sites:
-        node = nodes[site.node]
-        # Of [weight] for every operator, also for one whose weights have a format of their own.
-        if target.weight.pair_sum and _is_summed(node, plan, site, target) and site.node not in between_pairs:
-            found = _orders(node, site, target.weight.pair_orders)
-            orders.setdefault((site.tensor, site.axis), {}).update(dict.fromkeys(found))
-    return {name: PairRule(target.weight.pair_sum, tuple(found)) for name, found in orders.items() if found}
+CHANNELS_LAST = 2  # axis of a recurrent weight, (directions, channels, inputs), that its kernel adds up
+LARGEST_OF_7_BITS = 127  # two products of it with a weight of 8 bits stay below 2^15: nothing saturates
 
 
 def with_pairs(
     graph: ir.Graph, plan: Plan, target: Target, sites: Mapping[WeightSite, WeightSite]
 ) -> dict[WeightSite, WeightSite]:
-    """Return the sites of a plan, by what they were before, with what their pairs may add up to."""
-    rules = in_pairs(graph, plan, target, sites.values())
+    """Return the sites of a plan, by what they were before, with what their pairs may add up to.
+
+    That holds for all that read the same integers: those of one weight along one axis. Nothing is asked of
+    weights that no kernel adds up in 16 bits: those read as floats or in blocks, those of 7 bits or fewer,
+    those of a depthwise Conv, and those that meet activations of 7 bits or fewer.
+    """
+    nodes = {node.name or "": node for node in every_node(graph)}
+    between_pairs = {layer.name for layer in plan.layers if layer.between_pairs}
+    orders: dict[tuple[str, int | None], dict[Order, None]] = {}
+    for site in sites.values():
+        node = nodes[site.node]
+        # Of [weight] for every operator, also for one whose weights have a format of their own.
+        if target.weight.pair_sum and _is_summed(node, plan, site, target) and site.node not in between_pairs:
+            found = _orders(node, site, target.weight.pair_orders)
+            orders.setdefault((site.tensor, site.axis), {}).update(dict.fromkeys(found))
+    rules = {key: PairRule(target.weight.pair_sum, tuple(found)) for key, found in orders.items() if found}
     return {site: replace(new, pairs=rules.get((new.tensor, new.axis))) for site, new in sites.items()}
 
 
 def _is_summed(node: ir.Node, plan: Plan, site: WeightSite, target: Target) -> bool:
     # DoReFa's odd integers of 7 bits reach 127.
-    if site.block_size is not None or site.format.bits < MOST_EXACT or isinstance(site.format, FloatFormat):
+    if site.block_size is not None or site.format.bits < 7 or isinstance(site.format, FloatFormat):
         return False
     if site.kernel or site.dynamic:
         return True
-    if not target.op[node.op_type].integer_kernel:
-        return False
     source = input_at(node, 0)
     read = plan.activations.get(source.name or "") if source is not None else None
-    if read is None or not isinstance(read.format, IntegerFormat) or read.format.bits > BYTE:
+    if read is None or not isinstance(read.format, IntegerFormat) or read.format.bits > 8:
         return False
     # Signed ones are shifted by half of their type before they are multiplied, and so never small.
-    return read.format.signed or read.format.qmax > LARGEST_OF_7_BITS
+    is_large = read.format.signed or read.format.qmax > LARGEST_OF_7_BITS
+    return is_large and target.op[node.op_type].integer_kernel
 
 
 def _orders(node: ir.Node, site: WeightSite, kinds: Collection[str]) -> tuple[Order, ...]:
@@ -83,5 +65,5 @@ def _orders(node: ir.Node, site: WeightSite, kinds: Collection[str]) -> tuple[Or
         return conv_transpose_orders(groups, kinds)
     if node.op_type in ("Gemm", "MatMul") and shape:
         is_turned = node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1
-        return ((1,),) if is_turned else ((max(len(shape) - MATRIX, 0),),)
+        return ((1,),) if is_turned else ((max(len(shape) - 2, 0),),)
     return ()

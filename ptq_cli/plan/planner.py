@@ -28,34 +28,35 @@ from ptq_cli.plan.neighbors import Reasons, Rules, moved_from
 from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, nested_refusals
 from ptq_cli.plan.pair_rules import with_pairs
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
-from ptq_cli.plan.requests import Groups, Requests
+from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import IMAGE_AXIS, JOINED_AXES, QUICK_GELU, ActivationRule, Target
 from ptq_cli.plan.weighted_operators import Computing, plan_stored
 
+# Begins the reason of a layer whose weights alone may be quantized.
 ACTIVATIONS_IN_FLOAT = "its activations stay in float, as the recipe asks"
-"""Begins the reason of a layer whose weights alone may be quantized."""
+# A reason may also be that a value is of integers, which no other export changes.
+OTHER_FLOATS = ("float16", "bfloat16", "double")
 
 
-def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
+def _layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     """Return the plan of a node, with a reason if it is not computed in integers."""
-    name = node.name or ""
-    sizes = [parameter_size(value) for value in node.inputs if value is not None]
+    name, rule = node.name or "", requests.rules.target.op.get(node.op_type)
     dynamic = name in requests.dynamic
     quantized = dynamic or name in requests.integer
     reason = requests.reasons.get(name, "")
-    if not quantized:
+    if quantized:
+        form = rule.integer_form if rule is not None else ""
+    else:
         reason = requests.rules.excluded.get(name, "") or reason or _float_reason(node, requests)
-    target = requests.rules.target
-    rule = target.op.get(node.op_type)
-    integer_form = rule.integer_form if rule is not None else ""
+        form = _float_form(node, requests)
     return LayerPlan(
         name=name,
         op=node.op_type,
         quantized=quantized,
         reason=reason,
-        parameters=sum(sizes),
-        written_as=integer_form if quantized else _float_form(node, requests),
+        parameters=sum(parameter_size(value) for value in node.inputs if value is not None),
+        written_as=form,
         dynamic=dynamic,
     )
 
@@ -107,7 +108,7 @@ def make_plan(
     may_be_empty: bool = False,
     alone: Plan | None = None,
 ) -> Plan:
-    """Return what to quantize in ``model`` for ``target``. Parts that are already quantized stay as they are.
+    """Return the plan of a model for a target. Parts that are already quantized stay as they are.
 
     Requires: a prepared model (constants are initializers, names are unique, shapes are inferred). Each
     tensor that is quantized despite ``in_float`` and ``excluded`` is also quantized without them, so that a
@@ -141,15 +142,12 @@ def make_plan(
         refused = {**alone.trapped, **_unjoined_results(model.graph, unjoined or {}, target)}
         rules = Rules(target, {**(excluded or {}), **(unjoined or {}), **unmeasured})
         plan, _ = _untrapped(model.graph, rules, refused, in_float or {}, looked_up, dynamic)
-    if quantizing and not plan.weights and not plan.activations:
+    is_empty = not plan.weights and not plan.activations
+    if is_empty and quantizing:
         raise quantized_already(quantizing[0])
-    if not plan.weights and not plan.activations and not may_be_empty:
+    if is_empty and not may_be_empty:
         raise _nothing(plan, target, is_dynamic=bool(dynamic))
     return plan.with_weights(with_pairs(model.graph, plan, target, {site: site for site in plan.weights}), {})
-
-
-OTHER_FLOATS = ("float16", "bfloat16", "double")
-"""A reason may also be that a value is of integers, which no other export changes."""
 
 
 def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuantizeError:
@@ -191,11 +189,10 @@ def _untrapped(
     while True:
         requests = Requests(rules, refused)
         computing = Computing(requests=requests, in_float=in_float, dynamic=dynamic)
-        for node in every_node(graph):
-            rule = rules.of(node)
-            if rule is not None and rule.kind == "compute":
+        for node, rule in rules.ruled(graph, "compute", "stored"):
+            if rule.kind == "compute":
                 computing.plan(node, rule)
-            elif rule is not None and rule.kind == "stored":
+            else:
                 computing.weights += plan_stored(node, rule, requests, in_float)
         requests.ask_captured(graph)
         stored = {site.node for site in computing.weights if site.node not in looked_up}
@@ -207,48 +204,34 @@ def _untrapped(
 
 def _plan(graph: ir.Graph, requests: Requests, computing: Computing) -> Plan:
     values = {value.name or "": value for value in every_value(graph) if value.name in requests.asked}
-    groups = requests.ties.groups(values)
-    formats, fixed = _formats(values, groups, requests.rules), _fixed(values, groups, requests.rules)
+    groups, target = requests.ties.groups(values), requests.rules.target
+    # By source, of the first operator in the graph whose rule gives one: the format of the result, and the
+    # grid that its kernel has built in.
+    formats: dict[str, ActivationRule] = {}
+    fixed: dict[str, Mapping[str, Sequence[float]]] = {}
+    for name, value in values.items():
+        rule = requests.rules.of(value.producer())
+        if rule is not None and rule.result is not None:
+            formats.setdefault(groups.sources[name], rule.result)
+        if rule is not None and rule.fixed:
+            fixed.setdefault(groups.sources[name], rule.fixed)
     sites = {}
     for name in values:
         source = groups.sources[name]
-        rule = formats[source]
+        rule_of_format = formats.get(source, target.activation)
         sites[name] = ActivationSite(
             tensor=name,
             source=source,
-            format=rule.integers,
-            symmetric=rule.symmetric,
+            format=rule_of_format.integers,
+            symmetric=rule_of_format.symmetric,
             fixed=fixed.get(source, {}),
         )
-    layers = tell_ties(graph, (layer_plan(node, requests) for node in every_node(graph)), computing.weights)
-    target = requests.rules.target.name
+    layers = (_layer_plan(node, requests) for node in every_node(graph))
     return Plan(
-        target=target,
+        target=target.name,
         activations=sites,
         weights=tuple(computing.weights),
         biases=tuple(computing.biases),
-        layers=layers,
+        layers=tell_ties(graph, layers, computing.weights),
         unions=groups.unions,
     )
-
-
-def _formats(values: Mapping[str, ir.Value], groups: Groups, rules: Rules) -> dict[str, ActivationRule]:
-    """Return the format of each source: the first that a rule gives an operator's result, in graph order."""
-    found: dict[str, ActivationRule] = {}
-    for name, value in values.items():
-        rule = rules.of(value.producer())
-        if rule is not None and rule.result is not None:
-            found.setdefault(groups.sources[name], rule.result)
-    return {source: found.get(source, rules.target.activation) for source in groups.sources.values()}
-
-
-def _fixed(
-    values: Mapping[str, ir.Value], groups: Groups, rules: Rules
-) -> dict[str, Mapping[str, Sequence[float]]]:
-    """Return the grids that kernels have built in, by source: the first one's, in graph order."""
-    found: dict[str, Mapping[str, Sequence[float]]] = {}
-    for name, value in values.items():
-        rule = rules.of(value.producer())
-        if rule is not None and rule.fixed:
-            found.setdefault(groups.sources[name], rule.fixed)
-    return found

@@ -3,14 +3,10 @@
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import (
-    constant_shape,
-    input_at,
-    rank_of,
-)
+from ptq_cli.models.graph_reading import constant_shape, input_at, rank_of
 from ptq_cli.models.pair_operators import CLAMPS
 from ptq_cli.plan.graph_questions import (
-    MATRIX,
+    OWN_DOMAINS,
     is_constant,
     is_part_of_silu,
     is_vector,
@@ -19,17 +15,18 @@ from ptq_cli.plan.graph_questions import (
 )
 from ptq_cli.plan.target.rules import OpRule, Target
 
-COMPUTED = (
+QUICKER_SILU = (
     "x * sigmoid(x) stays float: ONNX Runtime's own operator for it, QuickGelu, is faster than integers"
 )
-"""The reason that a user reads where the target may write ONNX Runtime's own operators."""
-
-
 FUSED = ": if ONNX Runtime's optimizer created it, quantize the model from before the optimization"
+SEARCH_DEPTH = 8  # operators from one whose result may be an angle to a Sin or Cos
+MOVERS = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose"}
+MOVERS |= {"Cast", "Unsqueeze"}
+SCALERS = {"Add", "Div", "Mul", "Sub"}  # an angle times or plus a constant is an angle
 
 
 def integers_refusal(node: ir.Node) -> str:
-    """Return why a node that does not compute floats (a shape, say) is left alone, or an empty string."""
+    """Give the reason of a node that does not compute floats, but a shape, say."""
     dtypes = {value.dtype for value in node.outputs if value.dtype is not None}
     if not dtypes or any(dtype.is_floating_point() for dtype in dtypes):
         return ""
@@ -37,7 +34,7 @@ def integers_refusal(node: ir.Node) -> str:
 
 
 def table_refusal(node: ir.Node) -> str:
-    """Return why a table that a Gather looks rows up in is left alone, or an empty string."""
+    """Give the reason of a Gather that looks rows up in a table."""
     table = input_at(node, 0)
     if node.op_type != "Gather" or table is None or not is_constant(table):
         return ""
@@ -45,32 +42,39 @@ def table_refusal(node: ir.Node) -> str:
 
 
 def no_rule(node: ir.Node, target: Target) -> str:
-    """Return why an operator that a target has no rule for stays float."""
-    if node.domain not in ("", "ai.onnx"):
+    """Give the reason of an operator that a target has no rule for."""
+    if node.domain not in OWN_DOMAINS:
         fused = FUSED if node.domain.startswith("com.microsoft") else ""
         return f"target {target.name} has no rule for {node.op_type} of domain {node.domain}{fused}"
     if target.runtime_operators and is_part_of_silu(node):
-        return COMPUTED
+        return QUICKER_SILU
     if why := target.floats.get(node.op_type):
         return f"target {target.name} has no integer {node.op_type}: {why}"
     return f"target {target.name} has no rule for {node.op_type}"
 
 
 def float_refusal(value: ir.Value) -> str:
-    """Return why an activation cannot be quantized, or an empty string."""
+    """Give the reason of an activation that is a constant, or of another type than float32."""
     if is_constant(value):
         return f"reads the constant '{value.name}': quantizing it would lose accuracy and gain nothing"
-    if value.dtype != ir.DataType.FLOAT:
-        return f"'{value.name}' is {_dtype_name(value)}, not float"
-    return ""
+    return _type_refusal(value, "")
+
+
+def _type_refusal(value: ir.Value, what: str) -> str:
+    if value.dtype == ir.DataType.FLOAT:
+        return ""
+    dtype = value.dtype.name.lower() if value.dtype is not None else "of unknown type"
+    return f"{what}'{value.name}' is {dtype}, not float"
 
 
 def attribute_refusal(node: ir.Node, rule: OpRule) -> str:
-    """Return why a node's attributes rule out its integer kernel, or an empty string."""
+    """Give the reason of a node whose attributes rule out its integer kernel."""
     for name in rule.unit_attributes:
         attribute = node.attributes.get(name)
         if attribute is not None and np.any(np.asarray(attribute.value) != 1):
-            return f"{name} is {_attribute_text(attribute)}, the integer kernel needs 1"
+            value = attribute.value
+            text = f"{value:g}" if isinstance(value, int | float) else str(list(value))
+            return f"{name} is {text}, the integer kernel needs 1"
     for name, wanted in rule.equal_attributes.items():
         found = node.attributes.get_string(name, wanted)
         if found != wanted:
@@ -84,8 +88,23 @@ def attribute_refusal(node: ir.Node, rule: OpRule) -> str:
     return ""
 
 
+def reader_refusal(node: ir.Node, rule: OpRule) -> str:
+    """Name the reader that rules out an operator's integer kernel (``not_read_by``)."""
+    rank, axis = rank_of(node.outputs[0]), node.attributes.get_int("axis", -1)
+    joins_inner_axis = node.op_type == "Concat" and (rank is None or axis % rank != rank - 1)
+    has_several_matrices = node.op_type == "MatMul" and len(constant_shape(input_at(node, 1))) > 2
+    if not rule.not_read_by or not (joins_inner_axis or has_several_matrices):
+        return ""
+    readers = [use.node for use in node.outputs[0].uses()]
+    behind = [use.node for reader in readers if reader.op_type in CLAMPS for use in reader.outputs[0].uses()]
+    for reader in (*readers, *behind):
+        if reader.op_type in rule.not_read_by:
+            return f"{reader.op_type} '{reader.name}' reads it, which the runtime cannot load in integers"
+    return ""
+
+
 def output_refusal(node: ir.Node, moved: int = 1) -> str:
-    """Return why a node that moves values to its first outputs cannot move integers, or an empty string.
+    """Give the reason of a node that moves values to its first outputs, and cannot move integers.
 
     ONNX Runtime drops the pair around a MaxPool only if nothing reads the indices of its maxima.
     """
@@ -98,7 +117,7 @@ def output_refusal(node: ir.Node, moved: int = 1) -> str:
 
 
 def clamp_refusal(node: ir.Node) -> str:
-    """Return why a Relu or Clip does not disappear into a quantized range, or an empty string.
+    """Give the reason of a Relu or Clip that does not disappear into a quantized range.
 
     A quantized range always includes 0, so that a Clip to only positive numbers is never redundant.
     """
@@ -114,49 +133,28 @@ def clamp_refusal(node: ir.Node) -> str:
 
 
 def weight_refusal(value: ir.Value, *, may_be_computed: bool) -> str:
-    """Return why a weight cannot be stored as integers, or an empty string."""
+    """Give the reason of a weight that cannot be stored as integers."""
     if not is_constant(value):
         return "" if may_be_computed else f"its weight '{value.name}' is computed at run time"
-    if value.dtype != ir.DataType.FLOAT:
-        return f"its weight '{value.name}' is {_dtype_name(value)}, not float"
-    if value.const_value is not None and value.const_value.size == 0:
-        return f"its weight '{value.name}' has no values"
-    return ""
+    if reason := _type_refusal(value, "its weight "):
+        return reason
+    is_empty = value.const_value is not None and value.const_value.size == 0
+    return f"its weight '{value.name}' has no values" if is_empty else ""
 
 
 def bias_refusal(value: ir.Value) -> str:
-    """Return why a bias cannot be stored as int32, or an empty string."""
+    """Give the reason of a bias that cannot be stored as int32."""
     if not is_constant(value):
         return f"its bias '{value.name}' is computed at run time"
-    if not is_vector(value):
-        return f"its bias '{value.name}' is not a vector over the output channels"
-    return ""
-
-
-def _dtype_name(value: ir.Value) -> str:
-    return value.dtype.name.lower() if value.dtype is not None else "of unknown type"
-
-
-def _attribute_text(attribute: ir.Attr) -> str:
-    value = attribute.value
-    return f"{value:g}" if isinstance(value, int | float) else str(list(value))
-
-
-SEARCH_DEPTH = 8
-
-
-MOVERS = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose"}
-MOVERS |= {"Cast", "Unsqueeze"}
-
-
-SCALERS = {"Add", "Div", "Mul", "Sub"}
-"""An angle times or plus a constant is an angle."""
+    return "" if is_vector(value) else f"its bias '{value.name}' is not a vector over the output channels"
 
 
 def angle_refusal(node: ir.Node) -> str:
-    """Return why an operator whose result is an angle stays float, or an empty string.
+    """Give the reason of an operator whose result is an angle.
 
-    A Sin alone is the activation function of some networks, and not a reason.
+    Exported transformers compute rotary embeddings as a product of positions and frequencies, which Sin and
+    Cos both read. A scale that covers position 2000 has steps of 8, so that the angle is wrong by a full
+    turn. A Sin alone is the activation function of some networks, and not a reason.
     """
     found: set[str] = set()
     level = [node.outputs[0]]
@@ -169,8 +167,14 @@ def angle_refusal(node: ir.Node) -> str:
     return "its result is an angle that Sin and Cos read: an error of one step could be a full turn"
 
 
+def _keeps_angle(node: ir.Node) -> bool:
+    if node.op_type in MOVERS:
+        return True
+    return node.op_type in SCALERS and any(is_constant(value) for value in node.inputs if value is not None)
+
+
 def outer_product_refusal(node: ir.Node) -> str:
-    """Return why a MatMul of two computed tensors that sums nothing stays float, or an empty string."""
+    """Give the reason of a MatMul of two computed tensors that sums nothing."""
     first, second = (node.inputs[0], node.inputs[1]) if node.op_type == "MatMul" else (None, None)
     if first is None or second is None or is_constant(first) or is_constant(second):
         return ""
@@ -178,30 +182,3 @@ def outer_product_refusal(node: ir.Node) -> str:
     if all(len(size) > 1 for size in sizes) and (sizes[0][-1] == 1 or sizes[1][-2] == 1):
         return "multiplies without summing: in integers it would lose accuracy and not be faster"
     return ""
-
-
-def _keeps_angle(node: ir.Node) -> bool:
-    if node.op_type in MOVERS:
-        return True
-    return node.op_type in SCALERS and any(is_constant(value) for value in node.inputs if value is not None)
-
-
-def reader_refusal(node: ir.Node, rule: OpRule) -> str:
-    """Return which reader rules out an operator's integer kernel (``not_read_by``), or an empty string."""
-    if not rule.not_read_by or not (_joins_inner_axis(node) or _has_several_matrices(node)):
-        return ""
-    readers = [use.node for use in node.outputs[0].uses()]
-    behind = [use.node for reader in readers if reader.op_type in CLAMPS for use in reader.outputs[0].uses()]
-    for reader in (*readers, *behind):
-        if reader.op_type in rule.not_read_by:
-            return f"{reader.op_type} '{reader.name}' reads it, which the runtime cannot load in integers"
-    return ""
-
-
-def _joins_inner_axis(node: ir.Node) -> bool:
-    rank, axis = rank_of(node.outputs[0]), node.attributes.get_int("axis", -1)
-    return node.op_type == "Concat" and (rank is None or axis % rank != rank - 1)
-
-
-def _has_several_matrices(node: ir.Node) -> bool:
-    return node.op_type == "MatMul" and len(constant_shape(input_at(node, 1))) > MATRIX

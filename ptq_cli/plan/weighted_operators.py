@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import constant_shape, input_at
 from ptq_cli.plan.already_quantized import requantized_refusal
-from ptq_cli.plan.dynamic_layers import TENSOR, dynamic_refusal
+from ptq_cli.plan.dynamic_layers import dynamic_refusal
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
 from ptq_cli.plan.neighbors import (
     Reasons,
@@ -29,45 +29,41 @@ from ptq_cli.plan.refusals import (
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import BiasSite, WeightSite
 from ptq_cli.plan.target.rules import OpRule
+from ptq_cli.recipe.known_modes import TENSOR
 
-LEAST_SAVED = 1024
-"""Bytes. A file with less saved would be no smaller: names and operators take some hundred bytes, too."""
-
-
-SAVED, ADDED = 3, 5
-"""Bytes: what an integer saves, and what the scale and the zero point of a channel add."""
-
-
+LEAST_SAVED = 1024  # bytes; with less a file would be no smaller: names and operators take some hundred, too
+SAVED, ADDED = 3, 5  # bytes that an integer saves, and that the scale and zero point of a channel add
 DYNAMIC = "computes in integers, with ranges found at each run"
 
 
 def plan_stored(node: ir.Node, rule: OpRule, requests: Requests, in_float: Reasons) -> Iterator[WeightSite]:
-    """Yield the weights of an operator to store as integers, and note how it is computed."""
+    """Yield the weights of an operator with float activations, and note how it is computed."""
     name = node.name or ""
-    values = [value for index in rule.constants if (value := input_at(node, index)) is not None]
-    if refusal := next(filter(None, _storing_refusals(node, rule, values)), ""):
+    values = {index: value for index in rule.constants if (value := input_at(node, index)) is not None}
+    if refusal := next(filter(None, _storing_refusals(node, rule, [*values.values()])), ""):
         requests.reasons[name] = refusal
         return
-    kernel = rule.kernel if _fits_kernel(node, rule, values) else ""
+    # The target's operator on integers is faster from some size on.
+    size = sum(prod(constant_shape(value)[1:]) for value in values.values())
+    fits = node.attributes.get_int("layout", 0) == 0 and size >= rule.kernel_from
+    kernel = rule.kernel if fits else ""
     if kernel and name not in in_float:
         requests.mark(node, DYNAMIC)
     else:
         requests.reasons[name] = in_float.get(name, rule.note)
     settings = requests.rules.target.weight_rule(node.op_type)
-    for index in rule.constants:
-        value = input_at(node, index)
-        if value is not None:
-            yield WeightSite(
-                tensor=value.name or "",
-                node=name,
-                input_index=index,
-                format=settings.integers,
-                axis=rule.weight_axis if settings.per_axis else None,
-                as_pair=settings.stored == "pairs",
-                as_product=settings.stored == "products",
-                kernel=kernel,
-                block_axis=-1,  # it is [directions, channels, inputs]
-            )
+    for index, value in values.items():
+        yield WeightSite(
+            tensor=value.name or "",
+            node=name,
+            input_index=index,
+            format=settings.integers,
+            axis=rule.weight_axis if settings.per_axis else None,
+            as_pair=settings.stored == "pairs",
+            as_product=settings.stored == "products",
+            kernel=kernel,
+            block_axis=-1,  # it is [directions, channels, inputs]
+        )
 
 
 def _storing_refusals(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -> Iterator[str]:
@@ -75,16 +71,8 @@ def _storing_refusals(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -
     for value in values:
         yield weight_refusal(value, may_be_computed=False)
     shapes = [constant_shape(value) for value in values]
-    saved = sum(SAVED * prod(shape) - ADDED * shape[rule.weight_axis] for shape in shapes)
-    if saved < LEAST_SAVED:
+    if sum(SAVED * prod(shape) - ADDED * shape[rule.weight_axis] for shape in shapes) < LEAST_SAVED:
         yield "its weights are too small for integers to make the file smaller"
-
-
-def _fits_kernel(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -> bool:
-    """Return whether the target's operator on integers can compute a node, and is faster."""
-    if not rule.kernel or node.attributes.get_int("layout", 0) != 0:
-        return False
-    return sum(prod(constant_shape(value)[1:]) for value in values) >= rule.kernel_from
 
 
 @dataclass(kw_only=True)
@@ -105,38 +93,32 @@ class Computing:
     def plan(self, node: ir.Node, rule: OpRule) -> None:
         """Plan an operator: request its activations, or note the reason why it stays float."""
         requests, name = self.requests, node.name or ""
+        weight, site = input_at(node, rule.weight), None
         if name in self.dynamic and name not in self.in_float:
-            self._plan_dynamic(node, rule)
+            refusal = dynamic_refusal(node, rule, requests.rules.target.name)
+            if refusal or weight is None:
+                requests.reasons[name] = refusal
+                return
+            # What a Conv sums up are many places of its input: these have one scale together.
+            kind = TENSOR if node.op_type == "Conv" else self.dynamic[name]
+            self._weight_site(node, rule, weight, kind)
+            requests.mark_dynamic(node, DYNAMIC)
             return
         if refusal := next(filter(None, self._refusals(node, rule)), ""):
             requests.reasons[name] = refusal
             return
-        value = input_at(node, rule.weight)
-        is_stored = value is not None and is_constant(value)
-        weight = self._weight_site(node, rule, value) if value is not None and is_stored else None
-        if in_float := (rule.note if not rule.integer_kernel else self.in_float.get(name, "")):
+        if weight is not None and is_constant(weight):
+            site = self._weight_site(node, rule, weight)
+        if in_float := (self.in_float.get(name, "") if rule.integer_kernel else rule.note):
             requests.reasons[name] = in_float
             return
-        for index in rule.activations:
-            value = input_at(node, index)
+        for value in (input_at(node, index) for index in rule.activations):
             if value is not None and not is_constant(value):
                 requests.ask(value)
         requests.mark(node)
-        tail = self._plan_bias(node, rule, weight) if weight is not None else node
+        tail = self._plan_bias(node, rule, site) if site is not None else node
         if self._needs_output(node, rule, tail):
             requests.ask((clamp_behind(tail, requests.rules) or tail).outputs[0])
-
-    def _plan_dynamic(self, node: ir.Node, rule: OpRule) -> None:
-        """Plan an operator that makes integers of its activations at each run: it requests nothing."""
-        name, weight = node.name or "", input_at(node, rule.weight)
-        refusal = dynamic_refusal(node, rule, self.requests.rules.target.name)
-        if refusal or weight is None:
-            self.requests.reasons[name] = refusal
-            return
-        # What a Conv sums up are many places of its input: these have one scale together.
-        kind = TENSOR if node.op_type == "Conv" else self.dynamic[name]
-        self._weight_site(node, rule, weight, kind)
-        self.requests.mark_dynamic(node, DYNAMIC)
 
     def _needs_output(self, node: ir.Node, rule: OpRule, tail: ir.Node) -> bool:
         if rule.output == "always" or (tail is node and is_merged(node, rule)):
@@ -165,13 +147,12 @@ class Computing:
 
     def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value, dynamic: str = "") -> WeightSite:
         settings = self.requests.rules.target.weight_rule(node.op_type)
-        axis = weight_axis(node, rule, value) if settings.per_axis else None
         site = WeightSite(
             tensor=value.name or "",
             node=node.name or "",
             input_index=rule.weight or 0,
             format=settings.integers,
-            axis=axis,
+            axis=weight_axis(node, rule, value) if settings.per_axis else None,
             as_pair=settings.stored == "pairs",
             dynamic=dynamic,
             # What a MatMul reads is centered mostly: on transformers it gains nothing.
@@ -205,7 +186,7 @@ class Computing:
         self.requests.bias_adds.add(add.name or "")
         if merged:
             self.requests.mark(add, f"bias of {node.name}")
-        elif not self._stores_biases:
-            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target computes in float"
-        else:
+        elif self._stores_biases:
             self.requests.reasons[add.name or ""] = f"bias of {node.name}, added to its float result"
+        else:
+            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target computes in float"

@@ -1,20 +1,19 @@
-"""Which pairs stand around a value, past the operators that a runtime moves a pair over."""
+"""Pairs around a value, past the operators that a runtime moves a pair over; why a kernel refuses."""
 
-import math
 from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at, is_nested
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
-from ptq_cli.plan.graph_questions import clip_bound, is_constant
+from ptq_cli.plan.graph_questions import clamp_bounds, is_constant
 from ptq_cli.plan.neighbors import (
     Rules,
     clamp_behind,
     rule_of,
 )
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
-from ptq_cli.qdq.read.pair_grids import Grid, grid_of
+from ptq_cli.qdq.read.pair_grids import PairGrid, grid_of
 from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 
 CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
@@ -22,7 +21,7 @@ CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueez
 
 
 def _carries_pairs(node: ir.Node, target: Target) -> bool:
-    """Return whether a runtime moves a pair past an operator that moves values: ONNX Runtime not past all."""
+    """Tell whether a runtime moves a pair past an operator that moves values: ONNX Runtime not past all."""
     rule = rule_of(node, target)
     if rule is None or rule.kind != "same":
         return False
@@ -75,11 +74,7 @@ def input_reason(value: ir.Value, what: str, target: Target) -> str:
     if is_constant(value):
         return f"its {what} '{value.name}' is a float constant"
     producer = value.producer()
-    origin = (
-        f"it comes from {producer.op_type} '{producer.name}'"
-        if producer is not None
-        else "it is a model input"
-    )
+    origin = f"it comes from {producer.op_type} '{producer.name}'" if producer else "it is a model input"
     return f"its {what} '{value.name}' is not quantized: {origin}"
 
 
@@ -91,14 +86,14 @@ def types_reason(node: ir.Node, indices: Sequence[int], target: Target) -> str:
             return "it has one scale per block, and no integer kernel supports that"
         if grid.scale is None or grid.zero_point is None:
             return "its scale is computed at run time"
-        if type_name(grid.dtype) not in _read_formats(target):
+        if grid.type_name not in _read_formats(target):
             # All that ONNX Runtime computes has 8 bits; of another runtime the activations tell.
             computed = "8 bits" if target.runtime == ONNXRUNTIME else target.activation.format
-            return f"it reads {type_name(grid.dtype)}, but target {target.name} computes {computed}"
-    names = [type_name(grid.dtype) for grid in grids]
+            return f"it reads {grid.type_name}, but target {target.name} computes {computed}"
+    names = [grid.type_name for grid in grids]
     if target.runtime == ONNXRUNTIME and names[:2] == ["int8", "uint8"]:
         return "it reads int8 and uint8 in this order, and there is no integer kernel for that"
-    results = [type_name(grid_of(item).dtype) for item in quantizers_behind(node.outputs[0], target)]
+    results = [grid_of(item).type_name for item in quantizers_behind(node.outputs[0], target)]
     if names and results and results[0] != names[0]:
         return f"it reads {names[0]} and returns {results[0]}"
     return ""
@@ -112,7 +107,7 @@ def _read_formats(target: Target) -> set[str]:
     return {target.activation.format, *target.activation.formats, *results, target.weight.format}
 
 
-def grids_of(node: ir.Node, indices: Sequence[int], target: Target) -> list[Grid]:
+def grids_of(node: ir.Node, indices: Sequence[int], target: Target) -> list[PairGrid]:
     """Return the grids of those of a node's inputs that are quantized."""
     sources = (restored_by(input_at(node, index), target) for index in indices)
     return [grid_of(source) for source in sources if source is not None]
@@ -139,7 +134,7 @@ def result_reason(output: ir.Value, target: Target) -> str:
     return f"its result is also read as floats: {reader}" if reader else ""
 
 
-def cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
+def cut_reason(clamp: ir.Node, grid: PairGrid, target: Target) -> str:
     """Return why a Relu or Clip is not redundant before a grid, or an empty string if it is.
 
     A bound within half a step of the grid's end clips nothing that the grid could represent.
@@ -148,18 +143,15 @@ def cut_reason(clamp: ir.Node, grid: Grid, target: Target) -> str:
     # Other runtimes have kernels that include the clamp.
     if ends is None or grid.scale is None or target.runtime != ONNXRUNTIME:
         return ""
-    low, high = (0.0, None) if clamp.op_type == "Relu" else (clip_bound(clamp, 1), clip_bound(clamp, 2))
-    low, high = (-math.inf if low is None else low, math.inf if high is None else high)
     half = float(grid.scale.reshape(-1)[0]) / 2
-    for bound, end, beyond in ((low, ends[0], ends[0] < low - half), (high, ends[1], ends[1] > high + half)):
+    low, high = clamp_bounds(clamp)
+    for bound, end, beyond in (
+        (low, ends[0], low is not None and ends[0] < low - half),
+        (high, ends[1], high is not None and ends[1] > high + half),
+    ):
         if beyond:
             return (
                 f"{clamp.op_type} '{clamp.name}' is needed: it clips at {bound:.4g}, but the grid "
                 f"after it reaches {end:.4g}"
             )
     return ""
-
-
-def type_name(dtype: ir.DataType) -> str:
-    """Return the name of a type as messages have it."""
-    return dtype.name.lower()

@@ -1,4 +1,8 @@
-"""Reasons why an operator of a quantized graph stays in float, one for each rule of the target."""
+"""Reasons why an operator of a quantized graph stays in float, one for each rule of the target.
+
+The planner's reasons are about a float graph; these are about a graph that has its Q/DQ already, whoever
+placed them. For a target that ONNX Runtime executes, they include what ONNX Runtime was measured to do.
+"""
 
 from collections.abc import Iterator
 
@@ -18,7 +22,7 @@ from ptq_cli.plan.neighbors import (
 )
 from ptq_cli.plan.nested_layers import CONTAINS_LAYERS
 from ptq_cli.plan.refusals import (
-    COMPUTED,
+    QUICKER_SILU,
     attribute_refusal,
     bias_refusal,
     clamp_refusal,
@@ -36,7 +40,6 @@ from ptq_cli.qdq.proof.carried_pairs import (
     quantizers_behind,
     restored_by,
     result_reason,
-    type_name,
     types_reason,
 )
 from ptq_cli.qdq.read.pair_grids import grid_of, has_scale_of_products
@@ -44,16 +47,12 @@ from ptq_cli.qdq.read.stored_constants import is_stored_as_product, stored_integ
 
 
 def float_reason(node: ir.Node, target: Target) -> str:
-    """Return why a target computes a node in float, or an empty string if its rules make it integer.
-
-    The planner's reasons are about a float graph; these are about a graph that has its Q/DQ already, whoever
-    placed them. For a target that ONNX Runtime executes, they include what ONNX Runtime was measured to do.
-    """
+    """Return why a target computes a node in float, or an empty string if its rules make it integer."""
     if nested_graphs(node):
         return CONTAINS_LAYERS
     rule = rule_of(node, target)
     if rule is None:
-        return integers_refusal(node) or _float_form(node, target) or no_rule(node, target)
+        return integers_refusal(node) or _form_reason(node, target) or no_rule(node, target)
     if reason := attribute_refusal(node, rule):
         return reason
     if rule.kind == "apart" or not rule.integer_kernel:
@@ -64,14 +63,12 @@ def float_reason(node: ir.Node, target: Target) -> str:
     return next(filter(None, checks[rule.kind](node, rule, target)), "")
 
 
-def _float_form(node: ir.Node, target: Target) -> str:
+def _form_reason(node: ir.Node, target: Target) -> str:
     """Return the reason for a node that is the float form of another operator, or an empty string."""
     if node.op_type == QUICK_GELU and node.domain == MICROSOFT and target.runtime == ONNXRUNTIME:
-        return COMPUTED
-    spelled = [name for name, rule in target.op.items() if rule.float_form == node.op_type]
-    return (
-        f"is {spelled[0]} of floats, written so that it is not merged into a slower kernel" if spelled else ""
-    )
+        return QUICKER_SILU
+    spelled = next((name for name, rule in target.op.items() if rule.float_form == node.op_type), "")
+    return spelled and f"is {spelled} of floats, written so that it is not merged into a slower kernel"
 
 
 def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
@@ -93,38 +90,29 @@ def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
 def _stored(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
     for index in rule.constants:
         value = input_at(node, index)
-        producer = value.producer() if value is not None else None
         if value is not None and is_constant(value):
             yield f"its weight '{value.name}' is a float constant"
-        elif value is not None and not is_pair_node(producer) and not is_stored_as_product(value):
+        elif value is not None and not is_pair_node(value.producer()) and not is_stored_as_product(value):
             yield f"its weight '{value.name}' is computed at run time"
     yield rule.note
 
 
 def _bias_reason(node: ir.Node, rule: OpRule, target: Target, *, result_is_float: bool) -> str:
     bias = input_at(node, rule.bias)
-    producer = bias.producer() if bias is not None else None
+    pair = _pair_of(bias)
     if bias is None or _is_int32(bias):
-        return _scale_reason(node, rule, bias, target)
-    if producer is not None and is_pair_node(producer):
-        return f"its bias '{bias.name}' is {type_name(grid_of(producer).dtype)}, not int32"
+        indices = (rule.activations[0], rule.weight)
+        source, weight = (restored_by(input_at(node, index), target) for index in indices)
+        if bias is None or pair is None or source is None or weight is None:
+            return ""
+        if has_scale_of_products(pair, source, weight):
+            return ""
+        return f"its bias '{bias.name}' does not have the scale of its input times that of its weight"
+    if pair is not None:
+        return f"its bias '{bias.name}' is {grid_of(pair).type_name}, not int32"
     if result_is_float:
         return f"its bias '{bias.name}' is not int32, and its result is not quantized"
     return bias_refusal(bias)
-
-
-def _scale_reason(node: ir.Node, rule: OpRule, bias: ir.Value | None, target: Target) -> str:
-    indices = (rule.activations[0], rule.weight)
-    source, weight = (restored_by(input_at(node, index), target) for index in indices)
-    producer = bias.producer() if bias is not None else None
-    if bias is None or producer is None or source is None or weight is None:
-        return ""
-    fits = has_scale_of_products(producer, source, weight)
-    return (
-        ""
-        if fits
-        else f"its bias '{bias.name}' does not have the scale of its input times that of its weight"
-    )
 
 
 def _merging(node: ir.Node, rule: OpRule, target: Target) -> ir.Node | None:
@@ -135,24 +123,30 @@ def _merging(node: ir.Node, rule: OpRule, target: Target) -> ir.Node | None:
     if follower is not None and behind is not None and behind.kind == "clamp":
         return follower if follower.outputs[0].uses() and target.runtime == ONNXRUNTIME else None
     follower = sole_reader(node.outputs[0])
-    if follower is None or any(_is_int32(value) for value in follower.inputs if value is not None):
+    if follower is None or any(map(_is_int32, follower.inputs)):
         return None  # An int32 vector becomes the bias of an integer Gemm.
     source = node.inputs[0]
     fixed = follower.op_type == "Add" and source is not None and has_fixed_shape(source)
-    adds_vector = any(_is_vector(value, node.outputs[0]) for value in follower.inputs if value is not None)
+    adds_vector = any(_is_vector(value, node.outputs[0]) for value in follower.inputs)
     is_gemm = follower.op_type in rule.merged_by and fixed and adds_vector
     return follower if is_gemm or is_merged(node, rule) else None
 
 
-def _is_vector(value: ir.Value, product: ir.Value) -> bool:
-    producer = value.producer()
-    stored = stored_integers(producer) if producer is not None and is_pair_node(producer) else value
+def _pair_of(value: ir.Value | None) -> ir.Node | None:
+    """Return the node of a pair that a value comes right out of."""
+    producer = value.producer() if value is not None else None
+    return producer if is_pair_node(producer) else None
+
+
+def _is_vector(value: ir.Value | None, product: ir.Value) -> bool:
+    pair = _pair_of(value)
+    stored = stored_integers(pair) if pair is not None else value
     return stored is not None and is_constant(stored) and is_vector(stored) and fits_below(stored, product)
 
 
-def _is_int32(value: ir.Value) -> bool:
-    producer = value.producer()
-    return producer is not None and is_pair_node(producer) and grid_of(producer).dtype == ir.DataType.INT32
+def _is_int32(value: ir.Value | None) -> bool:
+    pair = _pair_of(value)
+    return pair is not None and grid_of(pair).dtype == ir.DataType.INT32
 
 
 def behind_bias(node: ir.Node, rule: OpRule, target: Target) -> ir.Node:
@@ -160,14 +154,14 @@ def behind_bias(node: ir.Node, rule: OpRule, target: Target) -> ir.Node:
     add = sole_reader(node.outputs[0])
     if add is None or add.op_type != "Add" or not rule.bias_add or not merges_bias_add(node, rule, target):
         return node
-    others = [value for value in add.inputs if value is not None and value is not node.outputs[0]]
+    others = [value for value in add.inputs if value is not node.outputs[0]]
     if target.bias.format == "int32":
         return add if any(map(_is_int32, others)) else node
     return add if any(_is_vector(value, node.outputs[0]) for value in others) else node
 
 
 def is_merged_bias(node: ir.Node, target: Target) -> bool:
-    """Return whether a node adds the bias of an integer MatMul whose kernel includes it."""
+    """Tell whether a node adds the bias of an integer MatMul whose kernel includes it."""
     for value in node.inputs:
         producer = value.producer() if value is not None else None
         rule = rule_of(producer, target)
@@ -186,7 +180,7 @@ def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
         yield input_reason(value, "input", target)
     indices = [index for index, value in enumerate(node.inputs) if value in values]
     yield types_reason(node, indices, target)
-    names = sorted({type_name(grid.dtype) for grid in grids_of(node, indices, target)})
+    names = sorted({grid.type_name for grid in grids_of(node, indices, target)})
     yield f"its inputs are {' and '.join(names)}" if len(names) > 1 else ""
     yield output_reason(node, target)
 
@@ -197,7 +191,7 @@ def _same(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
     for value in node.inputs:
         if value is not None and any(value is item for item in moved):
             yield input_reason(value, "input", target)
-        elif value is not None and is_pair_node(value.producer()):
+        elif value is not None and _pair_of(value) is not None:
             yield f"its input '{value.name}' is quantized, but is not one of the values that it moves"
     sources = [restored_by(value, target) for value in moved]
     grids = [grid_of(source) for source in sources if source is not None]

@@ -37,8 +37,8 @@ SIGNED = (
     "operator's inputs and result then differ"
 )
 WITHOUT_PAIRS = "not each of its inputs and its result has a pair, so the HTP computes it in float16"
+# Operators on integers whose result is float: what moves it does not move integers.
 RETURN_FLOATS = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
-"""Operators on integers whose result is float: what moves it does not move integers."""
 ONCE = "computed once, when the model is loaded"
 
 
@@ -72,13 +72,9 @@ def prove_operators(
         name = node.name or ""
         if name in parts:
             proofs.append(_dynamic_proof(parts[name], work, kernels))
-        elif node not in inside and node not in unpacking and not _only_carries(node):
+        elif not (node in inside or node in unpacking or is_pair_node(node) or carries_four_bits(node)):
             proofs.append(_proof(node, target, work, kernels[name] if kernels is not None else None))
     return tuple(proofs)
-
-
-def _only_carries(node: ir.Node) -> bool:
-    return is_pair_node(node) or carries_four_bits(node)
 
 
 def _dynamic_proof(
@@ -104,7 +100,8 @@ def _proof(node: ir.Node, target: Target, work: MultiplyAccumulates, kernel: Ker
     name = node.name or ""
     # What is computed at loading is not part of a run.
     count = 0 if reason == ONCE else work.counts[name]
-    touched = any(_is_restored(value) for value in node.inputs if value is not None)
+    reads = (value for value in node.inputs if value is not None)
+    touched = any(is_pair_node(value.producer()) or is_stored_as_product(value) for value in reads)
     touched = touched or any(is_pair_node(use.node) for output in node.outputs for use in output.uses())
     return OperatorProof(
         name=name,
@@ -135,7 +132,7 @@ def _by_rules(node: ir.Node, target: Target) -> Placed:
 
 
 def _is_integer_form(node: ir.Node, target: Target) -> bool:
-    """Return whether a node is an operator on integers, or moves integers that such an operator returns."""
+    """Tell whether a node is an operator on integers, or moves integers that such an operator returns."""
     current: ir.Node | None = node
     while current is not None and not is_integer_operator(current.op_type):
         rule, source = rule_of(current, target), current.inputs[0] if current.inputs else None
@@ -159,21 +156,16 @@ def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
         if rule is None or rule.kind != "compute":
             return "part", _before(node)
         return "float", reason or "merged into another operator, in float"
-    return "float", reason or _unexplained(node, target, kernel)
-
-
-def _unexplained(node: ir.Node, target: Target, kernel: Kernel) -> str:
-    """Return why a kernel is float that the target's rules make integer."""
-    if kernel.name == ON_FLOATS:
-        return WITHOUT_PAIRS
-    if target.runtime == ONNXRUNTIME and _reads_signed(node, target):
-        return SIGNED
-    return OUT_OF_PLACE.format(RUNTIME_TITLES[target.runtime])
+    if reason or kernel.name == ON_FLOATS:
+        return "float", reason or WITHOUT_PAIRS
+    is_signed = target.runtime == ONNXRUNTIME and _reads_signed(node, target)
+    return "float", SIGNED if is_signed else OUT_OF_PLACE.format(RUNTIME_TITLES[target.runtime])
 
 
 def _blocks_reason(node: ir.Node, target: Target, kernel: Kernel) -> str:
-    rule, described = rule_of(node, target), in_blocks(node, target)
-    if rule is None or rule.blocks is None or not described or kernel.name != rule.blocks.kernel:
+    described = in_blocks(node, target)
+    blocks = target.op[node.op_type].blocks if described else None
+    if blocks is None or kernel.name != blocks.kernel:
         return ""
     return f"{described}, which {kernel.name} reads beside float activations"
 
@@ -193,10 +185,6 @@ def in_blocks(node: ir.Node, target: Target) -> str:
     return f"its weight is {bits} bits in blocks of {grid.block_size}"
 
 
-def _is_restored(value: ir.Value) -> bool:
-    return is_pair_node(value.producer()) or is_stored_as_product(value)
-
-
 def _is_stored(value: ir.Value) -> bool:
     if is_stored_as_product(value):
         return True
@@ -209,8 +197,7 @@ def _before(node: ir.Node) -> str:
         producer = value.producer() if value is not None else None
         # A pair between the two is merged with them.
         while producer is not None and is_pair_node(producer):
-            source = producer.inputs[0]
-            producer = source.producer() if source is not None else None
+            producer = producer.inputs[0].producer() if producer.inputs[0] is not None else None
         if producer is not None:
             return f"part of {producer.op_type} '{producer.name}'"
     return "merged into another operator"

@@ -4,26 +4,16 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
-from ptq_cli.models.pair_operators import (
-    dequantized_by,
-    integers_of,
-    quantized_by,
-)
+from ptq_cli.models.graph_reading import input_at, sole_reader
+from ptq_cli.models.pair_operators import dequantized_by, integers_of, quantized_by
 from ptq_cli.plan.attention_masks import carries_mask
-from ptq_cli.plan.neighbors import (
-    Rules,
-    clamp_behind,
-    input_fused_behind,
-    moved_inputs,
-    moved_outputs,
-)
+from ptq_cli.plan.neighbors import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.qdq.metadata import has_chosen_layers
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.float_reasons import behind_bias
-from ptq_cli.qdq.read.pair_grids import Grid, grid_of
+from ptq_cli.qdq.read.pair_grids import PairGrid, grid_of
 
 
 def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
@@ -35,17 +25,15 @@ def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
     if target.runtime == ONNXRUNTIME:
         return
     rules = Rules(target)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        if rule is None or rule.kind != "compute" or not is_quantized(node, rule):
+    for node, rule in rules.ruled(model.graph, "compute"):
+        if not _is_quantized(node, rule):
             continue
-        if rule.output == "always":
-            tail = behind_bias(node, rule, target)
-            results = [item.outputs[0] for item in (tail, clamp_behind(tail, rules)) if item is not None]
-            if not any(quantized_by(value) for value in results):
-                yield f"the result of '{node.name}' is not quantized, but the target requires it"
-        else:
+        if rule.output != "always":
             yield from _needless(node, rule, rules)
+            continue
+        tail = behind_bias(node, rule, target)
+        if not _has_quantized_result(tail, clamp_behind(tail, rules)):
+            yield f"the result of '{node.name}' is not quantized, but the target requires it"
 
 
 def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
@@ -55,18 +43,14 @@ def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
     that ptq wrote with layers kept in float by the user is not checked, because one of these may be the input
     or the sum.
     """
-    if has_chosen_layers(model):
-        return
     rules = Rules(target)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        taken = input_fused_behind(node, rule) if rule is not None and rule.kind == "join" else None
+    for node, rule in rules.ruled(model.graph, "join") if not has_chosen_layers(model) else ():
+        taken = input_fused_behind(node, rule)
         before = taken.producer() if taken is not None else None
         computes = rules.of(before)
-        if rule is None or before is None or computes is None or not is_quantized(before, computes):
+        if before is None or computes is None or not _is_quantized(before, computes):
             continue
-        behind = clamp_behind(node, rules)
-        if not any(quantized_by(item.outputs[0]) for item in (node, behind) if item is not None):
+        if not _has_quantized_result(node, clamp_behind(node, rules)):
             continue
         for value in moved_inputs(node, rule):
             if value is not taken and restored_by(value, target) is None and _is_quantizable(value, rules):
@@ -76,28 +60,15 @@ def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
                 )
 
 
-def _is_quantizable(value: ir.Value, rules: Rules) -> bool:
-    producer = value.producer()
-    rule = rules.of(producer)
-    if (
-        producer is not None
-        and rule is not None
-        and (rule.kind == "apart" or attribute_refusal(producer, rule))
-    ):
-        return False
-    return not float_refusal(value) and not carries_mask(value)
-
-
 def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
     """Yield operators whose edges must share one scale and zero point but have several."""
     rules = Rules(target)
     # ONNX Runtime runs an operator that moves values between scales in float; the list of operators shows it.
     moves = target.runtime != ONNXRUNTIME and not has_chosen_layers(model)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        if rule is None or not ((rule.kind == "same" and moves) or (rule.kind == "join" and rule.ties)):
-            continue
+    for node, rule in rules.ruled(model.graph, "same", "join"):
         outputs = moved_outputs(node, rule)
+        if not (moves if rule.kind == "same" else rule.ties):
+            continue
         if attribute_refusal(node, rule) or (rule.kind == "same" and output_refusal(node, len(outputs))):
             continue  # It is computed in float, between Q/DQ pairs of its own.
         clamp = clamp_behind(node, rules) if rule.kind == "join" else None
@@ -107,7 +78,7 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
         found = [pair for pair in before if pair is not None]
         if not behind or len(found) < len(before):
             continue
-        grids: list[Grid] = []
+        grids: list[PairGrid] = []
         for grid in (grid_of(pair) for pair in (*found, *behind)):
             if not any(grid.equals(other) for other in grids):
                 grids.append(grid)
@@ -115,15 +86,30 @@ def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
             yield f"the edges of {node.op_type} '{node.name}' have {len(grids)} scales, but must share one"
 
 
-def is_quantized(node: ir.Node, rule: OpRule) -> bool:
-    """Return whether a compute operator reads quantized activations, and a quantized weight if it has one."""
+def _has_quantized_result(*nodes: ir.Node | None) -> bool:
+    return any(quantized_by(node.outputs[0]) for node in nodes if node is not None)
+
+
+def _is_quantizable(value: ir.Value, rules: Rules) -> bool:
+    producer = value.producer()
+    rule = rules.of(producer)
+    is_apart = (
+        producer is not None
+        and rule is not None
+        and bool(rule.kind == "apart" or attribute_refusal(producer, rule))
+    )
+    return not is_apart and not float_refusal(value) and not carries_mask(value)
+
+
+def _is_quantized(node: ir.Node, rule: OpRule) -> bool:
+    """Tell whether a compute operator reads quantized activations, and a quantized weight if it has one."""
     values = [value for index in rule.factors if (value := input_at(node, index)) is not None]
     return bool(values) and all(dequantized_by(value) is not None for value in values)
 
 
 def _readers(quantizer: ir.Node) -> set[ir.Node]:
     found = {reader for pair, _ in integers_of(quantizer).uses() for reader, _ in pair.outputs[0].uses()}
-    # A Pad between pairs of one grid gives the operator behind it its integers (``device_forms.pad_apart``).
+    # A Pad between pairs of one grid gives the operator behind it its integers (``counted_padding``).
     pads = [quantized_by(reader.outputs[0]) for reader in found if reader.op_type == "Pad"]
     return found.union(*(_readers(behind) for behinds in pads for behind in behinds))
 

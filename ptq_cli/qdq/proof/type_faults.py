@@ -1,4 +1,4 @@
-"""Rules about number types: factors, kernels, and 4-bit floats with scales on two levels."""
+"""Rules about number types: factors, kernels, and 4-bit floats with two levels of scales, as in TensorRT."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.formats import FLOATS
-from ptq_cli.models.graph_reading import constant_shape, every_node, input_at
+from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, rank_of
 from ptq_cli.models.pair_operators import (
     BLOCK,
     DEQUANTIZE,
@@ -23,8 +23,35 @@ from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.stored_constants import stored_integers
 
 
-def two_level_faults(model: ir.Model) -> Iterator[str]:
-    """Yield what is not as TensorRT reads 4-bit floats: blocks, scales, and both factors of a product."""
+def type_faults(model: ir.Model, target: Target) -> Iterator[str]:
+    """Yield operators that multiply floats of few bits by another type, or have no kernel for their type."""
+    yield from _two_level_faults(model)
+    for node, rule in Rules(target).ruled(model.graph, "compute", "join", "same"):
+        names = _types(node, rule)
+        floats = [name for name in names if name in FLOATS]
+        if not floats:
+            continue
+        pair = dequantized_by(input_at(node, rule.weight))
+        shape = constant_shape(stored_integers(pair)) if pair is not None else ()
+        if len(names) > 1:
+            yield f"{node.op_type} '{node.name}' reads {' and '.join(names)}, and no kernel has two types"
+        elif refusal := kernel_refusal(node.op_type, rule, target, floats[0], shape):
+            yield f"{node.op_type} '{node.name}' reads {floats[0]}, but {refusal}"
+
+
+def _types(node: ir.Node, rule: OpRule) -> list[str]:
+    """Return the types behind the pairs of a node, which is quantized if all its inputs are."""
+    if rule.kind == "compute":
+        values = [value for index in rule.factors if (value := input_at(node, index)) is not None]
+        is_quantized = all(map(dequantized_by, values))
+    else:
+        values = moved_inputs(node, rule)
+        is_quantized = any(quantized_by(value) for value in moved_outputs(node, rule))
+    pairs = [dequantized_by(value) for value in values] if is_quantized else []
+    return list(dict.fromkeys(grid_of(pair).type_name for pair in pairs if pair is not None))
+
+
+def _two_level_faults(model: ir.Model) -> Iterator[str]:
     for node in every_node(model.graph):
         if is_four_bit(node):
             yield from _block_faults(node)
@@ -37,16 +64,14 @@ def two_level_faults(model: ir.Model) -> Iterator[str]:
 
 
 def _block_faults(node: ir.Node) -> Iterator[str]:
-    source, scale = node.inputs[0], node.inputs[1]
-    rank = len(source.shape) if source is not None and source.shape is not None else 0
-    axis = node.attributes.get_int("axis", 1)
-    if axis not in (-1, rank - 1):
+    scale, axis = node.inputs[1], node.attributes.get_int("axis", 1)
+    if axis not in (-1, (rank_of(node.inputs[0]) or 0) - 1):
         yield f"'{node.name}' has blocks along axis {axis}, but the target expects the last one"
     size = node.attributes.get_int("block_size", 0)
     if size != BLOCK:
         yield f"'{node.name}' has blocks of {size}, but the target expects {BLOCK}"
-    producer = scale.producer() if scale is not None else None
-    scales = producer.inputs[0] if producer is not None and producer.op_type == DEQUANTIZE else None
+    producer = dequantized_by(scale)
+    scales = producer.inputs[0] if producer is not None else None
     if producer is None or scales is None or scales.dtype != ir.DataType.FLOAT8E4M3FN:
         yield f"the scales of '{node.name}' are not float8e4m3fn behind a DequantizeLinear"
     elif not _is_one_number(producer.inputs[1]):
@@ -71,40 +96,3 @@ def _is_one_number(value: ir.Value | None) -> bool:
     if constant is None or constant.dtype != ir.DataType.FLOAT or constant.size != 1:
         return False
     return bool(0 < np.asarray(constant.numpy()).reshape(()) < np.inf)
-
-
-def type_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield operators that multiply floats of few bits by another type, or have no kernel for their type."""
-    yield from two_level_faults(model)
-    rules = Rules(target)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        if rule is None or rule.kind not in ("compute", "join", "same"):
-            continue
-        names = _types(node, rule)
-        floats = [name for name in names if name in FLOATS]
-        if not floats:
-            continue
-        if len(names) > 1:
-            yield f"{node.op_type} '{node.name}' reads {' and '.join(names)}, and no kernel has two types"
-        elif refusal := kernel_refusal(node.op_type, rule, target, floats[0], _weight_shape(node, rule)):
-            yield f"{node.op_type} '{node.name}' reads {floats[0]}, but {refusal}"
-
-
-def _weight_shape(node: ir.Node, rule: OpRule) -> tuple[int, ...]:
-    pair = dequantized_by(input_at(node, rule.weight))
-    return constant_shape(stored_integers(pair)) if pair is not None else ()
-
-
-def _types(node: ir.Node, rule: OpRule) -> list[str]:
-    """Return the types behind the pairs of a node, which is quantized if all its inputs are."""
-    if rule.kind == "compute":
-        values = [value for index in rule.factors if (value := input_at(node, index)) is not None]
-    else:
-        values = moved_inputs(node, rule)
-        if not any(quantized_by(value) for value in moved_outputs(node, rule)):
-            return []
-    pairs = [dequantized_by(value) for value in values]
-    if rule.kind == "compute" and not all(pairs):
-        return []
-    return list(dict.fromkeys(grid_of(pair).dtype.name.lower() for pair in pairs if pair is not None))

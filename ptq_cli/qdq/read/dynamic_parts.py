@@ -1,24 +1,15 @@
 """Layers that make integers of their activations at each run, with their operators."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node, short_name
-from ptq_cli.models.integer_operators import (
-    CONV_INTEGER,
-    MATMUL_INTEGER,
-    OF_LAYER,
-    OF_TENSOR,
-)
+from ptq_cli.models.integer_operators import CONV_INTEGER, MATMUL_INTEGER, OF_LAYER, OF_TENSOR
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 
-PRODUCTS = {MATMUL_INTEGER: "MatMul", CONV_INTEGER: "Conv"}
-"""The operator of floats that each stands for."""
-
-
-GEMM = "Gemm"
+FLOAT_PRODUCTS = {MATMUL_INTEGER: "MatMul", CONV_INTEGER: "Conv"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,26 +37,19 @@ def dynamic_parts(model: ir.Model) -> dict[str, DynamicPart]:
 
     Operators that another tool wrote for such a layer are layers of their own.
     """
-    found = {}
-    for node in every_node(model.graph):
-        part = _part(node) if node.op_type in PRODUCTS else None
-        if part is not None:
-            found[part.node.name or ""] = part
-    return found
+    parts = (_part(node) for node in every_node(model.graph) if node.op_type in FLOAT_PRODUCTS)
+    return {part.node.name or "": part for part in parts if part is not None}
 
 
 def inside_parts(parts: Mapping[str, DynamicPart]) -> frozenset[ir.Node]:
     """Return the operators inside such layers: all that make integers or floats, and the products."""
-    inside = set[ir.Node]()
-    for part in parts.values():
-        waiting = [part.node]
-        while waiting:
-            node = waiting.pop()
-            for value in node.inputs:
-                before = value.producer() if value is not None else None
-                if before is not None and before not in inside and _is_inside(before):
-                    inside.add(before)
-                    waiting.append(before)
+    inside, waiting = set[ir.Node](), [part.node for part in parts.values()]
+    while waiting:
+        producers = (value.producer() for value in waiting.pop().inputs if value is not None)
+        for before in producers:
+            if before is not None and before not in inside and _is_inside(before):
+                inside.add(before)
+                waiting.append(before)
     return frozenset(inside)
 
 
@@ -80,16 +64,12 @@ def with_products(work: MultiplyAccumulates, parts: Mapping[str, DynamicPart]) -
 
 def _part(product: ir.Node) -> DynamicPart | None:
     name, mark, _ = (product.name or "").rpartition(OF_LAYER)
-    if not mark:
-        return None
-    chain = list(_behind(product, name))
-    if not chain or short_name(chain[-1].name or "") != name:
-        return None
+    chain = list(_behind(product, name)) if mark else []
     scale = _weight_scale(chain)
-    if scale is None:
+    if not chain or short_name(chain[-1].name or "") != name or scale is None:
         return None
     is_gemm = chain[-1].op_type == "Add" and product.op_type == MATMUL_INTEGER
-    op = GEMM if is_gemm else PRODUCTS[product.op_type]
+    op = "Gemm" if is_gemm else FLOAT_PRODUCTS[product.op_type]
     return DynamicPart(node=chain[-1], product=product, op=op, scale=scale)
 
 
@@ -103,16 +83,14 @@ def _behind(product: ir.Node, name: str) -> Iterator[ir.Node]:
             yield node
 
 
-def _weight_scale(chain: list[ir.Node]) -> ir.Value | None:
+def _weight_scale(chain: Sequence[ir.Node]) -> ir.Value | None:
     """Return the constant that the integers are multiplied by, directly or in a product of scales."""
-    for node in chain:
-        for value in node.inputs if node.op_type == "Mul" else ():
-            factors = [value]
-            if value is not None and value.producer() is not None and value.producer() not in chain:
-                factors += list(value.producer().inputs)  # type: ignore[union-attr]
-            for item in factors:
-                if item is not None and item.const_value is not None:
-                    return item
+    for value in (value for node in chain if node.op_type == "Mul" for value in node.inputs):
+        producer = value.producer() if value is not None else None
+        factors = [value, *(producer.inputs if producer is not None and producer not in chain else ())]
+        for item in factors:
+            if item is not None and item.const_value is not None:
+                return item
     return None
 
 

@@ -9,8 +9,7 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
-from ptq_cli.models.integer_operators import MICROSOFT
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import (
     DEQUANTIZE,
     QUANTIZE,
@@ -18,12 +17,8 @@ from ptq_cli.models.pair_operators import (
     integer_clip_behind,
     quantizer_of,
 )
-from ptq_cli.models.preparing.rewriting import drop
-from ptq_cli.plan.graph_questions import gate_of, silu_input
-from ptq_cli.plan.target.rules import QUICK_GELU
 
-SCALE_TOLERANCE = 1e-3
-"""A bias scale may differ by so much from the product of the two that integer kernels take for it."""
+SCALE_TOLERANCE = 1e-3  # of a bias, relative to the product of the two that integer kernels take for it
 FORMATS = {
     ir.DataType.UINT8: UINT8,
     ir.DataType.INT8: INT8,
@@ -37,7 +32,7 @@ FORMATS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class PairGrid:
     """The parameters of one node: one scale, or one for each index along ``axis``; None if computed.
 
     Attributes:
@@ -59,8 +54,13 @@ class Grid:
         return replace(found, bits=self.bits) if found is not None and self.bits else found
 
     @property
+    def type_name(self) -> str:
+        """The name of the integers' type, as messages have it."""
+        return self.dtype.name.lower()
+
+    @property
     def per_axis(self) -> bool:
-        """Return whether there is more than one scale."""
+        """Tell whether there is more than one scale."""
         return self.scale is not None and self.scale.size > 1
 
     @property
@@ -82,8 +82,8 @@ class Grid:
         zero, scale = int(found.zero_point), float(found.scale)
         return (found.format.qmin - zero) * scale, (found.format.qmax - zero) * scale
 
-    def equals(self, other: "Grid") -> bool:
-        """Return whether two grids are known to be the same."""
+    def equals(self, other: "PairGrid") -> bool:
+        """Tell whether two grids are known to be the same."""
         return (
             self.dtype == other.dtype
             and self.bits == other.bits
@@ -92,12 +92,12 @@ class Grid:
         )
 
 
-def grid_of(node: ir.Node) -> Grid:
+def grid_of(node: ir.Node) -> PairGrid:
     """Return the grid of a QuantizeLinear or DequantizeLinear; a zero point that is left out is 0."""
     scale, zeros = (_array(input_at(node, index)) for index in (1, 2))
     if zeros is None and input_at(node, 2) is None and scale is not None:
         zeros = np.zeros(scale.shape, np.int64)
-    return Grid(
+    return PairGrid(
         scale=scale,
         zero_point=zeros.astype(np.int64) if zeros is not None else None,
         dtype=_integers_of(node),
@@ -153,49 +153,3 @@ def has_scale_of_products(bias: ir.Node, source: ir.Node, weight: ir.Node) -> bo
     if found.size not in (1, wanted.size) and wanted.size != 1:
         return False
     return bool(np.allclose(found.reshape(-1), wanted, rtol=SCALE_TOLERANCE, atol=0.0))
-
-
-def spelled_out(model: ir.Model, float_model: ir.Model) -> ir.Model:
-    """Return a quantized model with the operators of the float model for each QuickGelu; may change it.
-
-    A QuickGelu that the float model has, too, or has no SiLU for, stays one.
-    """
-    floats = {node.name: node for node in every_node(float_model.graph)}
-    for node in [item for item in every_node(model.graph) if item.op_type == QUICK_GELU]:
-        before = floats.get(node.name)
-        if before is not None and node.domain == MICROSOFT and silu_input(before) is not None:
-            _spell_out(node, before)
-    return model
-
-
-def _spell_out(node: ir.Node, before: ir.Node) -> None:
-    x, old, gate = node.inputs[0], node.outputs[0], gate_of(before)
-    assert isinstance(node.graph, ir.Graph)  # noqa: S101 - functions are inlined
-    if gate is None:
-        new = ir.node("Swish", [x], dict(before.attributes), name=node.name)
-    else:
-        own = ir.node("Sigmoid", [x], name=gate.name)
-        own.outputs[0].name = gate.outputs[0].name
-        own.outputs[0].type, own.outputs[0].shape = old.type, old.shape
-        node.graph.insert_before(node, own)
-        new = ir.node("Mul", [x, own.outputs[0]], name=node.name)
-    result = new.outputs[0]
-    result.name, result.type, result.shape = old.name, old.type, old.shape
-    node.graph.insert_before(node, new)
-    ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
-    drop(node)
-
-
-def is_clamped_sum(quantize: ir.Node, dequantize: ir.Node) -> bool:
-    """Tell whether two nodes are the pair in ``x * clip(x + c, 0, d) * f``, with f in the second one's scale.
-
-    The two have one zero point; and the pair stands between an Add of x and a Mul by the same x alone.
-    """
-    total = quantize.inputs[0].producer() if quantize.inputs[0] is not None else None
-    product = sole_reader(dequantize.outputs[0])
-    if total is None or product is None or (total.op_type, product.op_type) != ("Add", "Mul"):
-        return False
-    if input_at(quantize, 2) is not input_at(dequantize, 2) or grid_of(dequantize).parameters is None:
-        return False
-    factor = next((value for value in product.inputs if value is not dequantize.outputs[0]), None)
-    return factor is not None and factor in total.inputs and sole_reader(total.outputs[0]) is quantize

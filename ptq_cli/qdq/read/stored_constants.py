@@ -7,18 +7,12 @@ import onnx_ir as ir
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.integer_operators import RECURRENT
-from ptq_cli.models.pair_operators import (
-    DEQUANTIZE,
-    QUANTIZE,
-)
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.already_quantized import FLOAT_MODEL
 from ptq_cli.plan.graph_questions import is_constant
 
 UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
 """What may stand between a constant as it is stored and its DequantizeLinear."""
-
-
-FACTORS = 2
 
 
 def stored_integers(node: ir.Node) -> ir.Value | None:
@@ -29,19 +23,15 @@ def stored_integers(node: ir.Node) -> ir.Value | None:
 def _unpacked_from(value: ir.Value | None) -> ir.Value | None:
     while value is not None and value.const_value is None:
         producer = value.producer()
-        if producer is None or producer.op_type not in UNPACKING:
-            return None
-        value = producer.inputs[0]
+        value = producer.inputs[0] if producer is not None and producer.op_type in UNPACKING else None
     return value
 
 
 def is_constant_pair(dequantize: ir.Node) -> bool:
-    """Return whether a DequantizeLinear is the second of a pair behind a constant."""
-    source = dequantize.inputs[0]
-    producer = source.producer() if source is not None else None
-    if producer is None or producer.op_type != QUANTIZE or producer.inputs[0] is None:
-        return False
-    return is_constant(producer.inputs[0])
+    """Tell whether a DequantizeLinear is the second of a pair behind a constant."""
+    producer = dequantize.inputs[0].producer() if dequantize.inputs[0] is not None else None
+    source = producer.inputs[0] if producer is not None and producer.op_type == QUANTIZE else None
+    return source is not None and is_constant(source)
 
 
 def unpacking_nodes(model: ir.Model) -> set[ir.Node]:
@@ -77,7 +67,7 @@ class Product:
 
 def product_of(node: ir.Node | None) -> Product | None:
     """Return what a Mul makes floats of, if it restores a constant; None for any other operator."""
-    if node is None or node.op_type != "Mul" or len(node.inputs) != FACTORS:
+    if node is None or node.op_type != "Mul" or len(node.inputs) != 2:
         return None
     floats, scale = node.inputs
     cast = floats.producer() if floats is not None else None
@@ -85,14 +75,13 @@ def product_of(node: ir.Node | None) -> Product | None:
     if integers is None or scale is None or not is_constant(scale) or not is_unpacked(integers):
         return None
     stored = _unpacked_from(integers)
-    dtype = stored.dtype if stored is not None else None
-    if stored is None or dtype is None or not dtype.is_integer():
+    if stored is None or stored.dtype is None or not stored.dtype.is_integer():
         return None
     return Product(integers, stored, scale)
 
 
 def is_stored_as_product(value: ir.Value | None) -> bool:
-    """Return whether a value is restored from integers by a Cast and a Mul."""
+    """Tell whether a value is restored from integers by a Cast and a Mul."""
     return value is not None and product_of(value.producer()) is not None
 
 
@@ -111,16 +100,22 @@ def require_float_weights(model: ir.Model) -> None:
 
 
 def is_unpacked(value: ir.Value | None) -> bool:
-    """Return whether a value is a constant, or one that is unpacked from constants; a missing one is, too."""
-    found, seen = [value], {value}
-    for item in found:
+    """Tell whether a value is a constant, or one that is unpacked from constants; a missing one is, too."""
+    return unpacking_of(value, UNPACKING) is not None
+
+
+def unpacking_of(value: ir.Value | None, through: tuple[str, ...]) -> list[ir.Node] | None:
+    """Return the operators of these types that make a value of constants, in order; None if others do."""
+    order, seen = list[ir.Node](), set[ir.Node]()
+    waiting: list[tuple[ir.Value | None, bool]] = [(value, False)]
+    while waiting:
+        item, is_ready = waiting.pop()
         producer = item.producer() if item is not None else None
-        if producer is None:
-            if item is not None and item.const_value is None:
-                return False
-        elif producer.op_type in UNPACKING:
-            found += [other for other in dict.fromkeys(producer.inputs) if other not in seen]
-            seen.update(producer.inputs)
-        else:
-            return False
-    return True
+        if is_ready and producer is not None:
+            order.append(producer)
+        elif item is not None and item.const_value is None and producer not in seen:
+            if producer is None or producer.op_type not in through:
+                return None
+            seen.add(producer)
+            waiting += [(item, True), *((source, False) for source in producer.inputs)]
+    return order

@@ -1,4 +1,4 @@
-"""Weights with a scale for each block of an axis: few bits, and near to the values all the same."""
+"""Quantizer of weights with a scale for each block of an axis: few bits, and near to the values."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

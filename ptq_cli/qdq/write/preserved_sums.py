@@ -1,4 +1,15 @@
-"""Integers of a Conv whose errors add up to 0 in each filter and output channel."""
+"""Integers of a Conv whose errors add up to 0 in each filter and output channel, chosen without data.
+
+What a Conv reads is seldom 0 on average: behind a Relu it never is. The part of its input that is constant
+over a filter, or over all channels, is multiplied with the sum of the weights, and so with the sum of their
+errors, which for the nearest integers is that of many small numbers. Rounding a few weights, those nearest to
+the middle between two integers, the other way makes it smaller than half a step, at hardly any cost for the
+rest of the input.
+
+Source:
+    Guo et al., "SQuant: On-the-Fly Data-Free Quantization via Diagonal Hessian Approximation", ICLR 2022,
+    algorithms 2 and 3.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -10,17 +21,9 @@ from ptq_cli.core.tensors import Array
 
 Float64s = npt.NDArray[np.float64]
 
-
-SPATIAL = 2
-"""The first axis of a Conv's weight that is one of its filter."""
-
-
-HALF = 0.5
-
-
-COUNTED = 1.5
-"""Steps. A larger error is that of a value beyond a range that was chosen to cut it off: nothing makes up
-for it."""
+SPATIAL = 2  # the first axis of a Conv's weight that is one of its filter
+HALF = 0.5  # steps
+COUNTED = 1.5  # steps; a larger error is that of a value that the range cuts off: nothing makes up for it
 
 
 def preserve_sums(
@@ -28,22 +31,17 @@ def preserve_sums(
 ) -> Array:
     """Return integers of which some are one further from the weight, so that their errors add up to about 0.
 
-    Args:
-        integers: nearest to the weight.
-        weight: in real units.
-        parameters: of the weight, with a zero point of 0.
-        axis: of the output channels.
-        rule: what two of them may add up to; None for no limit.
+    Of the nearest ``integers``, with a zero point of 0, along the ``axis`` of output channels; the ``rule``
+    limits what two of them add up to.
 
     Shapes:
-        weight: (M, C, …) or (C, M, …), with at least one spatial axis; integers: the same.
+        weight, in real units: (M, C, …) or (C, M, …), with at least one spatial axis; integers: the same.
 
     Edge case:
         A channel whose errors add up to less than half a step stays as it is.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> from ptq_cli.core.formats import PerAxis
+        >>> from ptq_cli.core.formats import INT8_NARROW, PerAxis
         >>> one = QuantParameters(np.ones(1, np.float32), np.zeros(1, np.int64), INT8_NARROW, PerAxis(0))
         >>> weight = np.float32([[[1.4, 2.3, -3.7, 0.2]]])
         >>> preserve_sums(np.rint(weight).astype(np.int8), weight, one, 0, None).tolist()

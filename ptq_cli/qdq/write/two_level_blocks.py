@@ -5,29 +5,21 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.decide import choose_weight_ranges
+from ptq_cli.amax.decide import WeightRanges, choose_weight_ranges
 from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
-from ptq_cli.core.arithmetic import (
-    ZERO_AMAX,
-    FloatArray,
-    QuantParameters,
-    quantize,
-    round_to_float,
-)
+from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize, round_to_float
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, PerAxis
-from ptq_cli.models.graph_reading import FreshNames, short_name
+from ptq_cli.models.graph_reading import short_name
 from ptq_cli.models.pair_operators import BLOCK, DOMAIN, DYNAMIC_QUANTIZE
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, put_in_front
+from ptq_cli.qdq.write.new_nodes import NewNodes, put_in_front
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightChoice
 from ptq_cli.recipe.sections import AmaxSettings
 
-LARGEST = FLOAT4_E2M1.largest * FLOAT8_E4M3FN.largest
-"""In steps of the one scale: the largest value times the largest scale of a block."""
-
-
-SMALLEST_SCALE = 2.0**-9
-"""The smallest E4M3: of a block whose values are near 0 beside those of others."""
+LARGEST = (
+    FLOAT4_E2M1.largest * FLOAT8_E4M3FN.largest
+)  # value times scale of a block, in steps of the one scale
+SMALLEST_SCALE = 2.0**-9  # least E4M3: of a block whose values are near 0 beside those of others
 
 
 def two_level_scales(amax: FloatArray) -> tuple[np.float32, FloatArray]:
@@ -70,7 +62,7 @@ class TwoLevelQuantizer:
         Shapes:
             weight: any whose axis the blocks divide; scale: (blocks,).
         """
-        ranges = choose_weight_ranges(_rows(weight, site), PerAxis(0), self.settings, site.format)
+        ranges = self._ranges(_rows(weight, site), site)
         one, scales = two_level_scales(ranges.amax.astype(np.float32))
         scale: FloatArray = (one * scales).astype(np.float32)
         parameters = QuantParameters(scale, np.zeros(scale.shape, np.int64), site.format, PerAxis(0))
@@ -80,26 +72,22 @@ class TwoLevelQuantizer:
         """Return the values, and the one scale."""
         assert parameters is not None  # noqa: S101 - a scaled weight has them
         rows = _rows(weight, site)
-        ranges = choose_weight_ranges(rows, PerAxis(0), self.settings, site.format)
-        one, _ = two_level_scales(ranges.amax.astype(np.float32))
+        one, _ = two_level_scales(self._ranges(rows, site).amax.astype(np.float32))
         values = quantize(rows, parameters)
         placed = values.reshape(weight.T.shape).T if site.axis == 0 else values.reshape(weight.shape)
         return StoredWeight(integers=placed, tensor_scale=one)
 
+    def _ranges(self, rows: FloatArray, site: WeightSite) -> WeightRanges:
+        return choose_weight_ranges(rows, PerAxis(0), self.settings, site.format)
+
 
 def _rows(weight: FloatArray, site: WeightSite) -> FloatArray:
     """Return the blocks of a matrix as rows, those of one output after another."""
-    turned = weight.T if site.axis == 0 else weight
-    return np.ascontiguousarray(turned).reshape(-1, BLOCK)
+    return np.ascontiguousarray(weight.T if site.axis == 0 else weight).reshape(-1, BLOCK)
 
 
 def add_two_levels(
-    graph: ir.Graph,
-    names: FreshNames,
-    node: ir.Node,
-    site: WeightSite,
-    stored: StoredWeight,
-    scale: FloatArray,
+    new: NewNodes, node: ir.Node, site: WeightSite, stored: StoredWeight, scale: FloatArray
 ) -> ir.Value:
     """Add a weight in front of its reader, and return what it reads.
 
@@ -110,40 +98,29 @@ def add_two_levels(
         scale: (blocks,), the product of both scales.
     """
     assert stored.tensor_scale is not None  # noqa: S101 - the caller has asked
-    is_turned = site.axis == 0
+    is_turned, prefix = site.axis == 0, short_name(site.tensor)
     values = stored.array().T if is_turned else stored.array()
-    blocks = scale.reshape(len(values), -1)
-    own = round_to_float(blocks / stored.tensor_scale, FLOAT8_E4M3FN).astype(FLOAT8_E4M3FN.storage)
-    prefix = short_name(site.tensor)
-    constants = {
-        "quantized": values,
-        "block_scale": own,
-        "scale": np.asarray(stored.tensor_scale, np.float32),
-    }
-    added = {
-        suffix: add_initializer(graph, names.claim(f"{prefix}.{suffix}"), array)
-        for suffix, array in constants.items()
-    }
-    scales = make_dequantize(
-        added["block_scale"], added["scale"], None, names.claim(f"{prefix}.scales/DequantizeLinear")
-    )
-    restored = make_dequantize(
-        added["quantized"], scales.outputs[0], None, names.claim(f"{prefix}/DequantizeLinear"), -1, BLOCK
-    )
-    put_in_front(node, scales, restored)
+    own = round_to_float(scale.reshape(len(values), -1) / stored.tensor_scale, FLOAT8_E4M3FN)
+    integers = new.constant(f"{prefix}.quantized", values)
+    blocks = new.constant(f"{prefix}.block_scale", own.astype(FLOAT8_E4M3FN.storage))
+    one = new.constant(f"{prefix}.scale", np.asarray(stored.tensor_scale, np.float32))
+    restored = put_in_front(node, *_restored(new, integers, blocks, one, prefix))
     if not is_turned:
-        return restored.outputs[0]
-    turned = ir.node(
-        "Transpose", [restored.outputs[0]], {"perm": [1, 0]}, name=names.claim(f"{prefix}/Transpose")
-    )
-    output = turned.outputs[0]
-    output.name = f"{turned.name}.output"
-    output.type, output.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(stored.shape)
-    put_in_front(node, turned)
-    return output
+        return restored
+    given = {"dtype": ir.DataType.FLOAT, "shape": ir.Shape(stored.shape)}
+    name = f"{prefix}/Transpose"
+    return new.put(node, "Transpose", [restored], name, attributes={"perm": [1, 0]}, **given)
 
 
-def dynamic_pair(graph: ir.Graph, value: ir.Value, scale: ir.Value, names: FreshNames) -> list[ir.Node]:
+def _restored(
+    new: NewNodes, values: ir.Value, blocks: ir.Value, scale: ir.Value, prefix: str
+) -> list[ir.Node]:
+    """Make the DequantizeLinears of the scales of blocks, and of values in blocks along the last axis."""
+    scales = new.dequantize(blocks, (scale,), f"{prefix}.scales")
+    return [scales, new.dequantize(values, scales.outputs, prefix, -1, BLOCK)]
+
+
+def dynamic_pair(new: NewNodes, value: ir.Value, scale: ir.Value) -> list[ir.Node]:
     """Return the nodes that make 4-bit floats of an activation at each run and restore them, in order."""
     prefix = short_name(value.name or "")
     quantize = ir.node(
@@ -152,7 +129,7 @@ def dynamic_pair(graph: ir.Graph, value: ir.Value, scale: ir.Value, names: Fresh
         {"axis": -1, "block_size": BLOCK, "scale_type": int(ir.DataType.FLOAT8E4M3FN)},
         domain=DOMAIN,
         num_outputs=2,
-        name=names.claim(f"{prefix}/{DYNAMIC_QUANTIZE}"),
+        name=new.claim(f"{prefix}/{DYNAMIC_QUANTIZE}"),
     )
     values, blocks = quantize.outputs
     values.name, blocks.name = f"{quantize.name}.output", f"{quantize.name}.scales"
@@ -160,10 +137,5 @@ def dynamic_pair(graph: ir.Graph, value: ir.Value, scale: ir.Value, names: Fresh
     values.shape = value.shape
     if value.shape is not None and isinstance(value.shape[-1], int):
         blocks.shape = ir.Shape([*list(value.shape)[:-1], value.shape[-1] // BLOCK])
-    scales = make_dequantize(blocks, scale, None, names.claim(f"{prefix}.scales/DequantizeLinear"))
-    restored = make_dequantize(
-        values, scales.outputs[0], None, names.claim(f"{prefix}/DequantizeLinear"), -1, BLOCK
-    )
-    restored.outputs[0].shape = value.shape
-    graph.opset_imports.setdefault(DOMAIN, 1)
-    return [quantize, scales, restored]
+    new.graph.opset_imports.setdefault(DOMAIN, 1)
+    return [quantize, *_restored(new, values, blocks, scale, prefix)]

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import WeightRanges, choose_weight_ranges
@@ -27,13 +26,12 @@ class StoredWeight:
     """A weight as the file holds it.
 
     Attributes:
-        integers: signed integers; or unsigned indices into ``table``. Those of a large model are in the file
-            that the quantized model will have them in.
-        bits: 8, or 4 to store two in a byte, as INT4 or UINT4, or 2 for four in a byte.
-        table: what each index stands for: integers, which a DequantizeLinear reads, or floats, which are the
-            values; None if there are no indices.
+        integers: signed integers, or unsigned indices into ``table``; of a large model in the file of the
+            quantized model.
+        bits: 8; 4 to store two in a byte, as INT4 or UINT4; 2 for four in a byte.
+        table: what an index stands for: integers, which a DequantizeLinear reads, or floats, the values.
         offsets: added to the indices to find the table of each channel in one list of them; None for one.
-        tensor_scale: what the scales of blocks are multiplied by, if they are 8-bit floats; otherwise None.
+        tensor_scale: what the scales of blocks are multiplied by, if they are 8-bit floats.
 
     Shapes:
         integers: the weight's; table: (n,); offsets broadcast to the weight.
@@ -139,9 +137,10 @@ class ScaledQuantizer:
     rules: ScaleRules = ANY_SCALE
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
-        """Return a scale for each output channel, or one where the site has no axis."""
+        """Return a scale for each output channel, or one where the site has no axis; of zeros it is 1."""
         ranges = weight_ranges(weight, site, self.settings)
-        return WeightChoice(weight_parameters(ranges.amax, site), ranges.unsearched)
+        scale = scale_from_amax(ranges.amax, site.format)
+        return WeightChoice(parameters_of(scale, site), ranges.unsearched)
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return the integers that QuantizeLinear gives, or those beside them that preserve sums."""
@@ -168,30 +167,8 @@ def storage_bits(site: WeightSite, packed: bool) -> int:
 
 
 def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) -> WeightRanges:
-    """Return the symmetric range of each output channel of a weight, or of all of it where it has no axis.
-
-    Shapes:
-        weight: any; C ranges along the site's axis, or (D, C) with those of each direction, or one.
-    """
+    """Return the symmetric ranges of a weight: (C,) along the site's axis, (D, C) per direction, or one."""
     return choose_weight_ranges(weight, granularity_of(site), settings, site.format)
-
-
-def weight_parameters(amax: npt.ArrayLike, site: WeightSite) -> QuantParameters:
-    """Return the symmetric parameters of a weight from the ends of its ranges.
-
-    Shapes:
-        amax: (C,) along the site's axis, or (); scale: the same.
-
-    Edge case:
-        An all-zero channel gets scale 1.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
-        >>> weight_parameters([1.27, 0.0], site).scale.tolist()
-        [0.009999999776482582, 1.0]
-    """
-    return parameters_of(scale_from_amax(amax, site.format), site)
 
 
 def parameters_of(scale: FloatArray, site: WeightSite) -> QuantParameters:

@@ -1,10 +1,12 @@
 """Layers that save neither bytes nor time stay float, judged together with what they are connected to."""
 
+from dataclasses import replace
+
 import onnx_ir as ir
 import pytest
 
 from ptq_cli.plan import cost_benefit as costs
-from ptq_cli.plan.cost_benefit import PER_ELEMENT, PER_NODE, Sizes, float_costs, savings, unprofitable_layers
+from ptq_cli.plan.cost_benefit import COSTS, Sizes, float_costs, savings, unprofitable_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.unit.plan.graphs import build, quantized, serialized
@@ -45,7 +47,7 @@ def test_a_matmul_that_converts_more_than_it_computes_stays_float(target):
 
 
 def test_small_layers_in_a_chain_share_their_pairs(monkeypatch):
-    monkeypatch.setattr(costs, "PER_ELEMENT", 100)  # so that each is doubtful alone
+    monkeypatch.setattr(costs, "COSTS", replace(COSTS, per_element=100))  # so that each is doubtful alone
     model = chain(6)
     work = Sizes.of(model).work["c0"]
     assert work < 2 * 100 * 8 * 64 * 64
@@ -80,7 +82,7 @@ MODEL = build(
     "[last] y = Conv<pads=[1,1,1,1]>(j, c) }"
 )
 WORK = 8 * 8 * 9 * 16
-CONVERTED = PER_NODE + PER_ELEMENT * 8 * 16
+CONVERTED = COSTS.conversion(8 * 16)
 
 
 def test_a_layer_costs_its_products_and_what_is_converted_for_it():

@@ -6,7 +6,7 @@ import pytest
 from ptq_cli.amax.choice import Choice, fixed_point_parameters
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import UINT8
-from ptq_cli.plan.fitted_grids import REASON, expose_clamps, fit_clamps, raise_zero_points
+from ptq_cli.plan.fitted_grids import KEPT_CLAMP, expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import decide_all
@@ -41,7 +41,7 @@ def test_a_clip_inside_the_grid_stays_between_two_pairs_of_it():
     assert found.activations["c"].source == "k"
     assert list(found.activations) == ["x", "c", "k", "y"]
     layers = {layer.name: layer for layer in found.layers}
-    assert (layers["k"].quantized, layers["k"].reason) == (False, REASON)
+    assert (layers["k"].quantized, layers["k"].reason) == (False, KEPT_CLAMP)
     assert layers["c"].quantized
     graph = exported(model, found)
     assert [node.op_type for node in graph.graph].count("QuantizeLinear") == 4

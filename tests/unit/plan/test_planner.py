@@ -9,8 +9,8 @@ import pytest
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.plan.graph_questions import ends_signal, may_end_signal
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.requests import Ties
 from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.plan.ties import Ties
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
 

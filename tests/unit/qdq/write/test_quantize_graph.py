@@ -14,7 +14,7 @@ from ptq_cli.qdq.proof.stored_layers import stored_formats
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.quantized_file import with_types
-from ptq_cli.qdq.write.pair_nodes import forget_pair_types
+from ptq_cli.qdq.write.new_nodes import forget_pair_types
 from ptq_cli.runtime.engine_registry import count_kernels
 from tests.each_case import each_case
 from tests.quantized import quantize_model

@@ -14,7 +14,7 @@ from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.write.pair_nodes import add_initializer
+from ptq_cli.qdq.write.new_nodes import add_initializer
 from ptq_cli.qdq.write.two_level_blocks import dynamic_pair
 from ptq_cli.runtime import probes as byte_sums
 from ptq_cli.runtime.block_levels import BIAS_QUANTIZATION, LeftOut, decoded, has_four_bits, left_out

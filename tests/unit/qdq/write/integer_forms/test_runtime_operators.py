@@ -9,12 +9,12 @@ import pytest
 from ptq_cli.latency.measure_profile import measure_profile
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.refusals import COMPUTED
+from ptq_cli.plan.refusals import QUICKER_SILU
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.proof.target_faults import target_faults
-from ptq_cli.qdq.read.pair_grids import spelled_out
+from ptq_cli.qdq.read.quantized_file import spelled_out
 from ptq_cli.qdq.write.float_forms import write_runtime_operators
 from ptq_cli.runtime.engine_registry import find_kernels
 from tests.each_case import each_case
@@ -92,10 +92,14 @@ def test_kernels_reasons_and_structure_know_it():
             for proof in prove_operators(own, PORTABLE, multiply_accumulates(own, {}), kernels)
         }
         assert set(proofs) == {"c", "m", "y"}
-        assert (proofs["m"].op, proofs["m"].placement, proofs["m"].reason) == ("QuickGelu", "float", COMPUTED)
+        assert (proofs["m"].op, proofs["m"].placement, proofs["m"].reason) == (
+            "QuickGelu",
+            "float",
+            QUICKER_SILU,
+        )
         assert proofs["c"].placement == "integer"
     layers = {layer.name: layer for layer in make_plan(model, TARGET).layers}
-    assert [(layers[name].quantized, layers[name].reason) for name in "sm"] == [(False, COMPUTED)] * 2
+    assert [(layers[name].quantized, layers[name].reason) for name in "sm"] == [(False, QUICKER_SILU)] * 2
     assert layers["m"].written_as == "QuickGelu" and layers["s"].written_as == ""
 
 
