@@ -218,9 +218,9 @@ def _readers(value: ir.Value) -> list[str]:
     return [node.name or "" for node, _ in value.uses()]
 
 
-def _producer(value: ir.Value) -> str | None:
+def _producer(value: ir.Value) -> str:
     node = value.producer()
-    return (node.name or "") if node is not None else None
+    return (node.name or "") if node is not None else ""
 
 
 def unprofitable_layers(

@@ -83,7 +83,7 @@ def axis_of(node: ir.Node) -> int:
 def has_axes_to_join(node: ir.Node) -> bool:
     """Tell whether there are two or more axes behind that of an operator: a single one is joined already."""
     rank = rank_of(node.inputs[0])
-    return bool(rank) and rank - 1 - axis_of(node) >= 2
+    return rank is not None and rank > 0 and rank - 1 - axis_of(node) >= 2
 
 
 def reduced_axes(node: ir.Node) -> list[int]:

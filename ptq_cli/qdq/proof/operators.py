@@ -24,11 +24,7 @@ from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.float_reasons import float_reason, is_merged_bias
 from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts, inside_parts
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.read.stored_constants import (
-    is_stored_as_product,
-    stored_integers,
-    unpacking_nodes,
-)
+from ptq_cli.qdq.read.stored_constants import is_stored_as_product, stored_integers, unpacking_nodes
 from ptq_cli.runtime.engine import ON_FLOATS, Kernel
 
 OUT_OF_PLACE = "{} leaves it in float, and no rule of the target explains why"

@@ -12,10 +12,7 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError, UnsupportedFormatError
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import every_node, nested_graphs
-from ptq_cli.models.integer_operators import (
-    DYNAMIC_LSTM,
-    KERNEL_PARAMETERS,
-)
+from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, integer_clip_behind, integers_of
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.qdq.read.dynamic_parts import dynamic_parts

@@ -161,13 +161,15 @@ class _ConstantWriter:
             producer = integers.producer()
             source = integers if producer is None else producer.inputs[0]
             if source is not None:
-                self.names[site] = StoredNames(source.name or "", *(value.name or "" for value in rest))
+                scale, zeros = rest[0].name or "", rest[1].name or "" if len(rest) > 1 else ""
+                self.names[site] = StoredNames(source.name or "", scale, zeros)
             self._restore(node, site, self._stored[key], site.axis, site.block_size)
 
     def write_bias(self, node: ir.Node, site: BiasSite, item: DecidedBias) -> None:
         key = bias_key(site, item)
         if key not in self._stored:
-            self._stored[key] = self._add(site, {"quantized": item.integers, "scale": item.scale})
+            arrays = {"quantized": item.integers, "scale": item.scale}
+            self._stored[key] = tuple(self._add(site, arrays))
         values, scale = self._stored[key]
         self.names[site] = StoredNames(values.name or "", scale.name or "")
         self._restore(node, site, self._stored[key], 0 if item.scale.ndim else None)

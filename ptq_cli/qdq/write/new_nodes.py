@@ -47,8 +47,8 @@ class NewNodes:
         """Make a QuantizeLinear, per tensor or along ``axis``, named after ``name``."""
         attributes = {} if axis is None else {"axis": axis}
         name = self.claim(f"{name}/{QUANTIZE}")
-        given = {"attributes": attributes, "dtype": zero_point.dtype, "shape": source.shape}
-        return new_node(QUANTIZE, [source, scale, zero_point], name, **given)
+        inputs, dtype = [source, scale, zero_point], zero_point.dtype
+        return new_node(QUANTIZE, inputs, name, attributes=attributes, dtype=dtype, shape=source.shape)
 
     def dequantize(
         self,

@@ -89,8 +89,10 @@ def _turn(new: NewNodes, turned: ir.Value, name: str) -> ir.Value:
     """Store a matrix turned, under another name, and turn it back for those that read it."""
     assert turned.const_value is not None  # noqa: S101 - it was found plain
     integers, claimed = new.constant(name, turned.const_value.numpy().T), new.claim(f"{name}/Transpose")
-    given = {"attributes": {"perm": [1, 0]}, "dtype": turned.dtype, "shape": turned.shape}
-    node = new_node("Transpose", [integers], claimed, **given)
+    perm = {"perm": [1, 0]}
+    node = new_node(
+        "Transpose", [integers], claimed, attributes=perm, dtype=turned.dtype, shape=turned.shape
+    )
     turned.replace_all_uses_with(node.outputs[0])
     new.graph.insert_before(next(iter(new.graph)), [node])
     del new.graph.initializers[turned.name or ""]
