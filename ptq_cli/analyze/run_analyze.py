@@ -39,7 +39,7 @@ from ptq_cli.evaluation.document.gate_result import current_time
 from ptq_cli.evaluation.document.noise_shares import NoiseShare, NoiseShares, noise_shares
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
 from ptq_cli.evaluation.document.tensor_rows import TensorAnalysis
-from ptq_cli.evaluation.proof import saturation_here
+from ptq_cli.evaluation.saturation import saturation_here
 from ptq_cli.latency.run_bench import overlay_files
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.pipeline.evaluation.report_page import page_with

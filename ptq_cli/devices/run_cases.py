@@ -27,12 +27,14 @@ from ptq_cli.devices.device_answers import answer_gates, read_answer
 from ptq_cli.devices.exact_sums import Expected
 from ptq_cli.devices.integer_kernels import IntegerKernels, KernelCase, ReferenceSession, Tensors
 from ptq_cli.devices.manifest import CaseFiles, read_manifest, run_tensors, write_cases
+from ptq_cli.evaluation.compare_forms import STEPS
 from ptq_cli.evaluation.document.device_document import GATED, MODEL, DeviceAnswer, DeviceAnswers, Manifest
-from ptq_cli.evaluation.proof import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, read_model, serialize, store_model
+from ptq_cli.pipeline.evaluation.compared_kernels import single_samples
+from ptq_cli.pipeline.evaluation.compared_samples import ComparedSamples, compared_samples
 from ptq_cli.pipeline.evaluation.report_page import page_with_devices
-from ptq_cli.pipeline.run_verify import ComparedSamples, compared_samples, open_to_verify, single_samples
+from ptq_cli.pipeline.run_verify import open_to_verify
 from ptq_cli.qdq.metadata import FLOAT_SHA256
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.resolve import Request

@@ -17,7 +17,7 @@ from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.evaluation.document.analysis_document import Analysis, overlay_path, overlays
 from ptq_cli.evaluation.document.report_document import Saturation
 from ptq_cli.evaluation.latency import LatencyComparison, Scenario, measure_latencies
-from ptq_cli.evaluation.proof import saturation_here
+from ptq_cli.evaluation.saturation import saturation_here
 from ptq_cli.latency.benched_models import BenchedModels, open_models
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, node_times, scaled_to
 from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model

@@ -7,8 +7,7 @@ be faster. So every quantized tensor has a reader that needs it.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
@@ -96,35 +95,42 @@ def _float_reason(node: ir.Node, requests: Requests) -> str:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class LayerChoices:
+    """Decisions about single layers, by name with the reason.
+
+    Attributes:
+        in_float: layers without an integer kernel for their weight.
+        looked_up: those of ``in_float`` whose weight a runtime sees as floats.
+        excluded: layers that the user keeps in float.
+        unjoined: joins that stay in float because one scale does not fit their result. What only moves that
+            result is not quantized either.
+        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
+    """
+
+    in_float: Reasons = field(default_factory=dict)
+    looked_up: Container[str] = ()
+    excluded: Reasons = field(default_factory=dict)
+    unjoined: Reasons = field(default_factory=dict)
+    dynamic: Mapping[str, str] = field(default_factory=dict)
+
+
 def make_plan(
     model: ir.Model,
     target: Target,
-    in_float: Reasons | None = None,
-    excluded: Reasons | None = None,
-    looked_up: Container[str] = (),
+    choices: LayerChoices = LayerChoices(),
     *,
-    unjoined: Reasons | None = None,
-    dynamic: Mapping[str, str] = MappingProxyType({}),
     may_be_empty: bool = False,
     alone: Plan | None = None,
 ) -> Plan:
-    """Return the plan of a model for a target. Parts that are already quantized stay as they are.
+    """Return the plan of a float model for a target. Parts that are already quantized stay as they are.
+
+    If nothing can be quantized, a plan that ``may_be_empty`` has only the reasons. ``alone`` is what the
+    target would quantize of this model without choices, which then is not planned again.
 
     Requires: a prepared model (constants are initializers, names are unique, shapes are inferred). Each
-    tensor that is quantized despite ``in_float`` and ``excluded`` is also quantized without them, so that a
-    calibration for the target has measured it.
-
-    Args:
-        model: the float model.
-        target: its rules.
-        in_float: layers without an integer kernel for their weight, with the reason.
-        excluded: layers that the user keeps in float, with the reason.
-        looked_up: the layers of ``in_float`` whose weight a runtime sees as floats.
-        unjoined: joins that stay in float because one scale does not fit their result, with the reason. What
-            only moves that result is not quantized either.
-        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
-        may_be_empty: if nothing can be quantized, return a plan with only the reasons.
-        alone: what the target would quantize of this model by itself, which then is not planned again.
+    tensor that is quantized despite the choices is also quantized without them, so that a calibration for
+    the target has measured it.
 
     Raises:
         NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
@@ -134,19 +140,19 @@ def make_plan(
     unmeasured = nested_refusals(model.graph, target)
     # Planned once without the recipe: these are the tensors that a calibration has measured.
     if alone is None:
-        plan, trapped = _untrapped(model.graph, Rules(target, unmeasured), {}, {}, ())
+        plan, trapped = _untrapped(model.graph, Rules(target, unmeasured), {}, LayerChoices())
         alone = replace(plan, trapped=trapped)
     plan = alone
-    if in_float or excluded or unjoined or dynamic:
+    if choices.in_float or choices.excluded or choices.unjoined or choices.dynamic:
         # No new sites may appear: the calibration has not measured other tensors.
-        refused = {**alone.trapped, **_unjoined_results(model.graph, unjoined or {}, target)}
-        rules = Rules(target, {**(excluded or {}), **(unjoined or {}), **unmeasured})
-        plan, _ = _untrapped(model.graph, rules, refused, in_float or {}, looked_up, dynamic)
+        refused = {**alone.trapped, **_unjoined_results(model.graph, choices.unjoined, target)}
+        rules = Rules(target, {**choices.excluded, **choices.unjoined, **unmeasured})
+        plan, _ = _untrapped(model.graph, rules, refused, choices)
     is_empty = not plan.weights and not plan.activations
     if is_empty and quantizing:
         raise quantized_already(quantizing[0])
     if is_empty and not may_be_empty:
-        raise _nothing(plan, target, is_dynamic=bool(dynamic))
+        raise _nothing(plan, target, is_dynamic=bool(choices.dynamic))
     return plan.with_weights(with_pairs(model.graph, plan, target, {site: site for site in plan.weights}), {})
 
 
@@ -179,23 +185,18 @@ def _unjoined_results(graph: ir.Graph, unjoined: Reasons, target: Target) -> dic
 
 
 def _untrapped(
-    graph: ir.Graph,
-    rules: Rules,
-    refused: Reasons,
-    in_float: Reasons,
-    looked_up: Container[str],
-    dynamic: Mapping[str, str] = MappingProxyType({}),
+    graph: ir.Graph, rules: Rules, refused: Reasons, choices: LayerChoices
 ) -> tuple[Plan, Reasons]:
     while True:
         requests = Requests(rules, refused)
-        computing = Computing(requests=requests, in_float=in_float, dynamic=dynamic)
+        computing = Computing(requests=requests, in_float=choices.in_float, dynamic=choices.dynamic)
         for node, rule in rules.ruled(graph, "compute", "stored"):
             if rule.kind == "compute":
                 computing.plan(node, rule)
             else:
-                computing.weights += plan_stored(node, rule, requests, in_float)
+                computing.weights += plan_stored(node, rule, requests, choices.in_float)
         requests.ask_captured(graph)
-        stored = {site.node for site in computing.weights if site.node not in looked_up}
+        stored = {site.node for site in computing.weights if site.node not in choices.looked_up}
         trapped = requests.trapped(graph, stored)
         if not trapped:
             return _plan(graph, requests, computing), refused

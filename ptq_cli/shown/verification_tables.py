@@ -6,13 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ptq_cli.core.words import format_count
-from ptq_cli.evaluation.proof import (
-    DOUBTFUL_DB,
-    KernelComparison,
-    KernelDifference,
-    OutputDifference,
-    Verification,
-)
+from ptq_cli.evaluation.compare_forms import DOUBTFUL_DB
+from ptq_cli.evaluation.proof import KernelComparison, KernelDifference, OutputDifference, Verification
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
 from ptq_cli.report.text.result_warnings import SATURATING, saturation_warnings

@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from ptq_cli.evaluation import proof as file_saturation
 from ptq_cli.evaluation.document.report_document import SaturatingLayer, Saturation
-from ptq_cli.evaluation.proof import saturates_here
+from ptq_cli.evaluation.saturation import saturates_here
 from ptq_cli.plan.target.target_file import load_target
 from tests.e2e.conftest import Ptq
 

@@ -25,8 +25,8 @@ from ptq_cli.evaluation.document.report_document import (
     Saturation,
 )
 from ptq_cli.evaluation.evaluator import Evaluation
-from ptq_cli.evaluation.proof import saturates_here, saturation_of
 from ptq_cli.evaluation.report_changes import require_same_model
+from ptq_cli.evaluation.saturation import saturates_here, saturation_of
 from ptq_cli.latency.served_latency import QuantizedFile, served_latency
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, accuracy_levels, other_levels

@@ -151,7 +151,8 @@ class _ConstantWriter:
         if key not in self._stored:
             self._stored[key] = self._add_weight(node, site, item)
         integers, *rest = self._stored[key]
-        if item.parameters is None or site.as_product or item.stored.tensor_scale is not None:
+        has_values = item.parameters is None or item.stored.tensor_scale is not None
+        if has_values or (site.as_product and not site.kernel and not site.dynamic):
             node.replace_input_with(site.input_index, integers)
         elif site.kernel:
             _read_by_kernel(node, site, self._stored[key])

@@ -87,10 +87,9 @@ def new_node(
     attributes: Mapping[str, Any] | None = None,
     dtype: ir.DataType | None = None,
     shape: ir.Shape | None = None,
-    domain: str = "",
 ) -> ir.Node:
     """Make an operator with one result, named after it, of this type and shape."""
-    node = ir.node(op_type, inputs, attributes or {}, domain=domain, name=name)
+    node = ir.node(op_type, inputs, attributes or {}, name=name)
     result = node.outputs[0]
     result.name, result.shape = f"{name}{RESULT}", shape
     result.type = ir.TensorType(dtype) if dtype is not None else None

@@ -90,9 +90,7 @@ def _turn(new: NewNodes, turned: ir.Value, name: str) -> ir.Value:
     assert turned.const_value is not None  # noqa: S101 - it was found plain
     integers, claimed = new.constant(name, turned.const_value.numpy().T), new.claim(f"{name}/Transpose")
     perm = {"perm": [1, 0]}
-    node = new_node(
-        "Transpose", [integers], claimed, attributes=perm, dtype=turned.dtype, shape=turned.shape
-    )
+    node = new_node("Transpose", [integers], claimed, attributes=perm, dtype=turned.dtype, shape=turned.shape)
     turned.replace_all_uses_with(node.outputs[0])
     new.graph.insert_before(next(iter(new.graph)), [node])
     del new.graph.initializers[turned.name or ""]

@@ -7,7 +7,7 @@ import pytest
 
 from ptq_cli.plan import cost_benefit as costs
 from ptq_cli.plan.cost_benefit import COSTS, Sizes, float_costs, savings, unprofitable_layers
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.unit.plan.graphs import build, quantized, serialized
 
@@ -34,7 +34,7 @@ def left_out(model: ir.Model, target: str = "ort-cpu", asked: tuple[str, ...] = 
     rules = load_target(target)
 
     def planned(excluded):
-        return make_plan(model, rules, None, excluded, may_be_empty=True)
+        return make_plan(model, rules, LayerChoices(excluded=excluded), may_be_empty=True)
 
     return unprofitable_layers(model, planned({}), rules, asked, planned)
 

@@ -3,7 +3,6 @@
 import pytest
 
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.carried_pairs import float_reader, quantizers_behind, restored_by
 from ptq_cli.qdq.proof.float_reasons import float_reason
 from ptq_cli.runtime.engine_registry import find_kernels
 from tests.each_case import each_case
@@ -107,26 +106,3 @@ def test_a_bias_of_another_scale_keeps_a_convolution_in_float():
         float_reason(node, TARGET)
         == "its bias 'db' does not have the scale of its input times that of its weight"
     )
-
-
-# Pairs are found past what a runtime moves them over.
-
-
-@pytest.mark.parametrize(("op", "carried"), [("Transpose<perm=[1,0]>(x)", True), ("Expand(x, k)", False)])
-def test_onnx_runtime_carries_pairs_past_some_operators_only(op, carried):
-    text = f"""(float[2,2] x) => (float[2,2] y) <float s = {{0.5}}, uint8 z = {{3}}, int64[2] k = {{2, 2}}> {{
-        m = {op} q = QuantizeLinear(m, s, z) y = DequantizeLinear(q, s, z) }}"""
-    value = build(text).graph.inputs[0]
-    target = load_target("ort-cpu")
-    assert any(quantizers_behind(value, target)) == carried
-    assert (float_reader(value, target) == "") == carried
-
-
-MOVED = """(float[N,4] x) => (float[4,N] y) <float s = {0.5}, uint8 z = {3}> {
-    q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) y = Transpose<perm=[1,0]>(d) }"""
-
-
-def test_a_value_is_restored_past_what_moves_it():
-    found = {node.name: node for node in build(MOVED).graph}
-    assert restored_by(found["y"].outputs[0], load_target("ort-cpu")) is found["d"]
-    assert restored_by(found["q"].inputs[0], load_target("ort-cpu")) is None

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from ptq_cli.evaluation.proof import OutputSums, compare_optimized
+from ptq_cli.evaluation.compare_forms import OutputSums, compare_optimized
 
 
 def difference(written, optimized, scale=None):

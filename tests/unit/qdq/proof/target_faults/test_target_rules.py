@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.target.rules import BiasRule, Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import RULES, target_faults
@@ -99,7 +99,7 @@ def test_a_result_that_must_be_quantized_is_missed():
 def test_a_sum_that_a_user_keeps_in_float_does_not_go_into_the_convolution_before_it():
     target = load_target("tensorrt")
     model = build(RESIDUAL)
-    plan = make_plan(model, target, excluded={"s": "it is excluded"})
+    plan = make_plan(model, target, LayerChoices(excluded={"s": "it is excluded"}))
     assert {layer.name: layer.reason for layer in plan.layers}["s"] == "it is excluded"
     # A quantized result would let TensorRT add integers all the same.
     assert "r" not in plan.activations

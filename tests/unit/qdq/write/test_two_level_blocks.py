@@ -7,9 +7,9 @@ import pytest
 from ptq_cli.core.arithmetic import dequantize
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.models.pair_operators import four_bit_source
 from ptq_cli.plan.sites import WeightSite
+from ptq_cli.qdq.write.new_nodes import NewNodes
 from ptq_cli.qdq.write.two_level_blocks import TwoLevelQuantizer, add_two_levels, two_level_scales
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.runtime.session import Session
@@ -37,7 +37,7 @@ def test_what_is_stored_is_what_is_computed(axis: int) -> None:
     graph = ir.Graph([x], [y], nodes=[], opset_imports={"": 23}, name="g")
     reader = ir.node("MatMul", [x, x], {}, name="m", outputs=[y])
     graph.append(reader)
-    value = add_two_levels(graph, FreshNames.of(graph), reader, site, stored, parameters.scale)
+    value = add_two_levels(NewNodes(graph), reader, site, stored, parameters.scale)
     reader.replace_input_with(1, value)
     source = four_bit_source(value)
     assert source is not None and source.attributes["axis"].value == -1

@@ -1,4 +1,4 @@
-"""What a branch of an If reads of an integer convolution that was moved: behind a pair of its own."""
+"""Models that hold Q/DQ already: what is there is kept, the rest is quantized, nothing twice."""
 
 import numpy as np
 import pytest
@@ -7,41 +7,8 @@ from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.target.target_file import load_target
 from tests.unit.models.contents import operators
-from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db
-
-TEXT = """(float[N,3,8] x, bool c) => (float[N,4,8] u, float[] z) <float[8,3,3] w, float[4,8,1] v> {{
-    y = Conv<pads=[1,1]>(x, w)
-    u = Conv(y, v)
-    {move}
-    z = If (c) <
-        then_branch = g1 () => (float[] a) {{ a = Add(t, t) }},
-        else_branch = g2 () => (float[] b) {{ b = Neg(t) }}
-    > }}"""
-MOVES = {
-    "transpose": "t = Transpose<perm=[0,2,1]>(y)",
-    "transpose_reshape": "s = Constant<value = int64[2] {-1, 8}>()\n"
-    " r = Transpose<perm=[0,2,1]>(y)\n t = Reshape(r, s)",
-}
-
-
-@pytest.mark.parametrize("case", MOVES)
-def test_onnxruntime_loads_what_a_branch_reads_of_moved_integers(case):
-    model = build(TEXT.format(move=MOVES[case]), opset=17)
-    plan = make_plan(model, load_target("ort-cpu"))
-    assert plan.activations["t"].source == "y"  # Otherwise ONNX Runtime would end this process.
-    integers = quantized(model, plan)
-    inputs = sample(model, seed=3)
-    for choice in (True, False):
-        batch = {**inputs, "c": np.array(choice)}
-        wanted = run(model, batch, optimize=False)
-        for found, one in zip(run(integers, batch), wanted, strict=True):
-            assert sqnr_db(one, found) > 25
-
-
-# Models that hold Q/DQ already: what is there is kept, the rest is quantized, nothing twice.
-
+from tests.unit.plan.graphs import build, quantized
 
 CONSTANTS: dict[str, Array] = {
     "s": np.array(0.03, np.float32),
