@@ -87,7 +87,7 @@ class KernelComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What ``ptq verify`` found."""
+    """Result of ``ptq verify``."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "integer_share", "integer_work", "work")
 

@@ -27,7 +27,7 @@ def saturation_here(model: ir.Model, target: Target) -> Saturation:
 
 
 def saturates_here(saturation: Saturation, target: Target) -> bool:
-    """Return whether layers can saturate as ptq runs a file on this processor."""
+    """Tell whether layers can saturate as ptq runs a file on this processor."""
     return bool(saturation.saturating) and _adds_in_16_bits(target)
 
 

@@ -42,7 +42,7 @@ UNPROVEN = f"where the HTP places each operator, and what it computes ({HINT})"
 
 @dataclass(frozen=True)
 class VerifyOptions:
-    """What ``verify`` is asked for besides a recipe's settings.
+    """Options of ``verify`` besides a recipe's settings.
 
     Attributes:
         min_integer_share: the least share of the multiply-accumulates in integers, 0 to 1.

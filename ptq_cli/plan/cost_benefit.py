@@ -88,7 +88,7 @@ COSTS = CostModel(
 
 @dataclass(frozen=True)
 class Savings:
-    """What a plan saves, compared with the float model; negative where it costs.
+    """Savings of a plan, compared with the float model; negative where it costs.
 
     Units:
         bytes; multiply-accumulates in integers for one sample, with the sizes that ``bind_shapes`` assumes,
@@ -122,7 +122,7 @@ class Sizes:
 
 
 def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
-    """Return what a plan saves."""
+    """Compare a plan with the float model."""
     integer = _integer_layers(plan)
     work = sum(sizes.work.get(name) or 0 for name in integer)
     return Savings(

@@ -107,7 +107,7 @@ class _Counting:
 
 
 def _goes_on(body: ir.Graph) -> bool:
-    """Return whether a Loop's body never ends it: it hands on the condition that it was given, or true."""
+    """Tell whether a Loop's body never ends it: it hands on the condition that it was given, or true."""
     condition: ir.Value | None = body.outputs[0]
     while condition is not None and (producer := condition.producer()) is not None:
         if producer.op_type != "Identity":

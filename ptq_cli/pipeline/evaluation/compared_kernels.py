@@ -37,7 +37,7 @@ COMPARED_ALONE = 4  # samples of each kernel: one that is wrong is wrong for man
 
 @dataclass(frozen=True)
 class Execution:
-    """How the files of a target are run here."""
+    """Target, settings and threads with which its files are run here."""
 
     target: Target
     settings: RuntimeSettings
@@ -45,7 +45,7 @@ class Execution:
 
     @property
     def engine_alone(self) -> Engine | None:
-        """What runs single kernels; None if nothing here does."""
+        """The engine that runs single kernels; None if there is none here."""
         return engine_alone(self.target, self.settings.engine)
 
 

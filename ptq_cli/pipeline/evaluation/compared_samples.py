@@ -39,7 +39,7 @@ class ComparedSamples:
 def compared_samples(
     graph: ir.Model, recipe: Recipe, reading: Reading, *, required: bool, made_up: bool
 ) -> tuple[ComparedSamples, tuple[str, ...]]:
-    """Return what the outputs are compared on, and why data of the recipe cannot be used.
+    """Return the samples to compare on, and why data of the recipe cannot be used.
 
     Data of a recipe that were not ``required`` may be gone where a run has been moved.
     """

@@ -17,7 +17,7 @@ FLOAT_ROUNDING = 2.0**-20  # of the largest summand: the order of a float32 sum,
 
 @dataclass(frozen=True, kw_only=True)
 class KernelUnit:
-    """What lies between integers: an operator with what ONNX Runtime may merge into its kernel.
+    """Part of a graph between integers: an operator with others that may be merged into its kernel.
 
     Attributes:
         tensor: the integers that it makes, or an output of the model.

@@ -167,7 +167,7 @@ def _blocks_reason(node: ir.Node, target: Target, kernel: Kernel) -> str:
 
 
 def in_blocks(node: ir.Node, target: Target) -> str:
-    """Return what a layer's weight is stored as, if the target has a kernel for it; or an empty string."""
+    """Describe a layer's weight in blocks, if the target has a kernel for it; or an empty string."""
     rule = rule_of(node, target)
     value = input_at(node, rule.weight) if rule is not None and rule.blocks is not None else None
     dequantize = dequantized_by(value)

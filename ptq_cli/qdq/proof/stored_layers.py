@@ -34,7 +34,7 @@ class LayerFormats:
 
 
 def planned_formats(plan: Plan, model: ir.Model) -> dict[str, LayerFormats]:
-    """Return what each layer would read, by its name."""
+    """Return the formats that each layer would read, by its name."""
     weights = {site.node: site.format.name for site in plan.weights}
     in_kernel = {site.node for site in plan.weights if site.kernel or site.dynamic}
     integer = {layer.name for layer in plan.layers if layer.quantized}
@@ -50,7 +50,7 @@ def planned_formats(plan: Plan, model: ir.Model) -> dict[str, LayerFormats]:
 
 
 def stored_formats(model: ir.Model) -> dict[str, LayerFormats]:
-    """Return what each layer of a quantized graph reads but for an int32 bias, by its name."""
+    """Return the formats that each layer of a quantized graph reads, int32 biases left out, by its name."""
     constants, formats = _Constants(model), {}
     for node in every_node(model.graph):
         name = node.name or ""

@@ -164,7 +164,7 @@ def _is_transposed(twins: TwinGraphs, constant: QuantizedConstant) -> bool:
 def _computed(
     twins: TwinGraphs, sources: Sequence[ir.Node], value: ir.Value, integers: ir.Value | None
 ) -> list[Array]:
-    """Return what ONNX Runtime computes of a constant: its values, then its integers as int32."""
+    """Compute a constant with ONNX Runtime: its values, then its integers as int32."""
     if not sources:
         return [computed_integers(twins.quantized_model, (), value, {})]
     part = part_of(twins.quantized_model, sources, (), [value])

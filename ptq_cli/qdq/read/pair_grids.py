@@ -1,4 +1,4 @@
-"""What a QuantizeLinear or DequantizeLinear of any file says: scale, zero point, type, axis."""
+"""Grid of a QuantizeLinear or DequantizeLinear of any file: scale, zero point, type, axis."""
 
 from dataclasses import dataclass, replace
 
@@ -65,7 +65,7 @@ class PairGrid:
 
     @property
     def parameters(self) -> QuantParameters | None:
-        """What the arithmetic takes; None of a grid with several scales, a computed one, or another type."""
+        """Parameters for the arithmetic; None with several scales, a computed one, or another type."""
         format = self.format
         if format is None or self.scale is None or self.zero_point is None:
             return None

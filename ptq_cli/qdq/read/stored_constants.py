@@ -11,8 +11,8 @@ from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.already_quantized import FLOAT_MODEL
 from ptq_cli.plan.graph_questions import is_constant
 
+# Operators that may stand between a constant as it is stored and its DequantizeLinear.
 UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
-"""What may stand between a constant as it is stored and its DequantizeLinear."""
 
 
 def stored_integers(node: ir.Node) -> ir.Value | None:
@@ -66,7 +66,7 @@ class Product:
 
 
 def product_of(node: ir.Node | None) -> Product | None:
-    """Return what a Mul makes floats of, if it restores a constant; None for any other operator."""
+    """Return the constant that a Mul restores; None for any other operator."""
     if node is None or node.op_type != "Mul" or len(node.inputs) != 2:
         return None
     floats, scale = node.inputs

@@ -1,4 +1,4 @@
-"""What a quantized graph holds beside the float graph that it was made from: new pairs and constants.
+"""Twins: a quantized graph beside the float graph that it was made from; new pairs and constants.
 
 Read from the two graphs alone, whichever quantizers made the second.
 """
@@ -42,7 +42,7 @@ class ActivationPair:
 
     @property
     def quantizers(self) -> tuple[ir.Node, ...]:
-        """What makes integers of it: a QuantizeLinear, and the Clip behind it if there is one."""
+        """The QuantizeLinear that makes integers of it, and the Clip behind that if there is one."""
         clip = integer_clip_behind(self.quantize)
         return (self.quantize,) if clip is None else (self.quantize, clip)
 
@@ -69,7 +69,7 @@ class QuantizedConstant:
 
     @property
     def stored(self) -> ir.Value:
-        """What the file holds of it: integers, or the floats that it makes integers of as it is loaded."""
+        """The constant in the file: integers, or floats that it makes integers of as it is loaded."""
         stored = self.sources[0].inputs[0] if self.sources else self.value
         assert stored is not None  # noqa: S101 - what computes a constant reads one
         return stored
@@ -111,7 +111,7 @@ class TwinGraphs:
         return tuple(node.name or "" for node in sorted(readers, key=self._order.__getitem__))
 
     def _is_constant(self, value: ir.Value) -> bool:
-        """Return whether a value of the quantized graph is computed from constants by inserted nodes."""
+        """Tell whether a value of the quantized graph is computed from constants by inserted nodes."""
         producer = value.producer()
         if producer is None or producer not in self.inserted:
             return is_constant(value)

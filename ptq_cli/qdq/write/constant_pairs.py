@@ -37,7 +37,7 @@ class StoredNames:
 
 
 NamesBySite = Mapping[WeightSite | BiasSite, StoredNames]
-"""Of the constants behind a DequantizeLinear; other forms are not in it."""
+"""Names of the constants behind a DequantizeLinear; other forms are not in it."""
 
 
 def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> NamesBySite:
@@ -75,7 +75,7 @@ def turned_names(names: NamesBySite, renamed: Mapping[str, str]) -> NamesBySite:
 
 
 def replaced_arrays(constants: DecidedConstants, names: NamesBySite) -> dict[str, Array]:
-    """Return what a graph that was written holds of decided constants, by the initializers' names."""
+    """Return the arrays of decided constants in a written graph, by the initializers' names."""
     found = dict(constants.floats)
     for site, item in constants.decided.items():
         own = names[site]
@@ -103,7 +103,7 @@ def replace_constants(model: ir.Model, arrays: Mapping[str, Array]) -> None:
 
 
 def storage_key(node: ir.Node, site: WeightSite, item: DecidedWeight, *, alone: bool) -> tuple[object, ...]:
-    """Return what readers of one weight that can share what is stored have in common."""
+    """Return a key that readers of one weight have in common if they can share its stored form."""
     stored = item.stored
     # One reader has nobody to share with, and a digest of a large weight takes its time.
     digest = b"" if alone else _digest(stored, item.parameters)
@@ -123,12 +123,12 @@ def storage_key(node: ir.Node, site: WeightSite, item: DecidedWeight, *, alone: 
 
 
 def bias_key(site: BiasSite, item: DecidedBias) -> tuple[object, ...]:
-    """Return what biases that can share what is stored have in common."""
+    """Return a key that biases have in common if they can share their stored form."""
     return (site.tensor, item.scale.ndim, "bias", item.scale.tobytes())
 
 
 def _digest(stored: StoredWeight, parameters: QuantParameters | None) -> bytes:
-    """Return what tells two ways to store one weight apart: its readers may have other settings."""
+    """Digest of a stored form: readers of one weight may have other settings."""
     integers = stored.array()
     digest = hashlib.sha256(f"{stored.bits} {integers.dtype}".encode())
     for array in (integers, stored.table, None if parameters is None else parameters.scale):

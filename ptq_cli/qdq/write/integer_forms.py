@@ -53,7 +53,7 @@ def _whole(format: NumberFormat) -> NumberFormat:
 
 
 def clamped_sum(x: Values, parameters: QuantParameters) -> Values:
-    """Return what the integer form computes of values on their grid, before its result is quantized."""
+    """Return the result of the integer form for values on their grid, before it is quantized."""
     step, whole = gate_step(parameters), _whole(parameters.format)
     gate = np.clip(np.rint((x + SHIFT) / step), 0, whole.qmax - whole.qmin)
     found: Values = x * (gate * (step / UPPER))

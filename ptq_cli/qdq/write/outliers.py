@@ -162,7 +162,7 @@ def find_vanished(scale: FloatArray, magnitudes: Magnitudes) -> Vanished | None:
 
 
 def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Magnitudes) -> Outlier | None:
-    """Return what leaves most of a weight only a few steps, or None.
+    """Return the outlier that leaves most of a weight only a few steps, or None.
 
     A method that clips has a range that ends below the outlier: the scale tells, not the values.
 

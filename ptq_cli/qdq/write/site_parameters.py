@@ -112,7 +112,7 @@ class DecidedBias:
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
-        """What the integers stand for."""
+        """The real values of the integers."""
         return self.integers.astype(np.float64) * self.scale.astype(np.float64)
 
 
@@ -134,7 +134,7 @@ class DecidedConstants:
         )
 
     def differs(self, other: "DecidedConstants", model: ir.Model) -> bool:
-        """Return whether any of these is another than in ``other``, or in the float model."""
+        """Tell whether any of these is another than in ``other``, or in the float model."""
         for site, item in self.decided.items():
             held, zeros = other.decided[site], item.zeros(site)
             if not np.array_equal(item.stored.array(), held.stored.array()):
@@ -158,7 +158,7 @@ class DecidedConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(DecidedConstants):
-    """What is decided of all sites; activations by tensor name."""
+    """Decisions about all sites; activations by tensor name."""
 
     activations: Mapping[str, QuantParameters]
 
@@ -266,7 +266,7 @@ def decide_weight(
 
 
 def _checked(stored: StoredWeight, site: WeightSite) -> StoredWeight:
-    """Return what is stored of a weight, of which no pair may exceed what its kernels can add."""
+    """Require that no pair of a weight exceeds what its kernels can add."""
     if site.pairs is not None and site.block_size is None and exceeds_pairs(stored.values(), site.pairs):
         raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")
     return stored
@@ -278,7 +278,7 @@ def _stored_alike(
     found: Mapping[WeightSite, QuantParameters],
     decided: Mapping[WeightSite, DecidedWeight],
 ) -> StoredWeight | None:
-    """Return what another reader of the weight stores, if that is the same; or None."""
+    """Return the stored form of another reader of the weight, if that is the same; or None."""
     own, shared = found.get(site), _without_reader(site)
     for other, made in decided.items():
         theirs = made.parameters

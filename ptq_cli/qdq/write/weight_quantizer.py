@@ -1,4 +1,4 @@
-"""How a weight is quantized and stored: what each family of quantizers must tell, and the scaled one."""
+"""Quantizers of weights: their protocol, stored weights, and the family of scaled integers."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -69,7 +69,7 @@ class StoredWeight:
 
 @dataclass(frozen=True)
 class WeightChoice:
-    """What is decided of a weight before its bias is looked at; no parameters for values of a codebook.
+    """Decision about a weight before its bias is looked at; no parameters for values of a codebook.
 
     It is ``unsearched`` if the amax method had only one candidate in every channel.
     """
@@ -83,7 +83,7 @@ class WeightQuantizer(Protocol):
 
     @property
     def rules(self) -> ScaleRules:
-        """What its scales may be."""
+        """The rules of its scales."""
         ...
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
@@ -107,7 +107,7 @@ class RememberedQuantizer:
 
     @property
     def rules(self) -> ScaleRules:
-        """What its scales may be."""
+        """The rules of its scales."""
         return self.own.rules
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
