@@ -87,7 +87,7 @@ class KernelComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Result of ``ptq verify``."""
+    """What ``ptq verify`` found."""
 
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "integer_share", "integer_work", "work")
 
