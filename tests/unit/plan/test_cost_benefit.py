@@ -73,9 +73,6 @@ def test_the_estimate_of_bytes_is_that_of_the_file(length):
     assert expected == pytest.approx(saved, abs=0.15 * before)
 
 
-# What a single layer costs in float: its products, and the tensors that are converted then.
-
-
 MODEL = build(
     "(float[1,8,4,4] x) => (float[] y) <float[8,8,3,3] a, float[8,8,3,3] b, float[8,8,3,3] c> { "
     "[first] h = Conv<pads=[1,1,1,1]>(x, a) [second] i = Conv<pads=[1,1,1,1]>(h, b) [join] j = Add(h, i) "

@@ -51,9 +51,6 @@ def test_an_axis_that_is_not_there_is_refused():
         magnitudes_of(weight_of((2, 3)), PerAxis(2))
 
 
-# Which weights are warned of, and which are as weights are.
-
-
 def parameters(weight, axis=None, clip=1.0):
     granularity = PerTensor() if axis is None else PerAxis(axis)
     amax = np.max(np.abs(weight), axis=granularity.reduced_axes(weight.shape), initial=0.0) * clip
