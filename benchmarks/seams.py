@@ -1,6 +1,6 @@
 """What converting a tensor costs beside what an int8 kernel saves: ``python -m benchmarks.seams``.
 
-The constants of ``ptq_cli/plan/worth.py`` come from it. Each time is that of the fastest of many runs
+The constants of ``ptq_cli/plan/cost_benefit.py`` come from it. Each time is that of the fastest of many runs
 on one thread.
 """
 

@@ -45,8 +45,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.constant_values import with_float_activations, with_float_weights
 from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.read.pair_grids import spelled_out
-from ptq_cli.qdq.read.quantized_file import with_types
+from ptq_cli.qdq.read.quantized_file import spelled_out, with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recipe.sections import EvaluationSettings, MetricSettings

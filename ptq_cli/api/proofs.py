@@ -9,9 +9,9 @@ from ptq_cli.api.passed_objects import onnx_file
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.devices.run_cases import SAMPLES, PackedCases, run_answers, run_pack, write_answers
 from ptq_cli.evaluation.document.device_document import DeviceAnswers
-from ptq_cli.evaluation.proof.verification import Verification
+from ptq_cli.evaluation.proof.verification import KERNEL_STEPS, Verification
 from ptq_cli.latency.run_bench import BenchOptions, BenchResult, run_bench
-from ptq_cli.pipeline.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
+from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
 from ptq_cli.recipe.keyword_settings import Settings, SharedSettings
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 

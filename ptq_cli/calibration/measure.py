@@ -34,7 +34,7 @@ from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.static_shapes import closed_sizes
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.read.pair_grids import require_float_weights
+from ptq_cli.qdq.read.stored_constants import require_float_weights
 from ptq_cli.recipe.recovery_rungs import needs_ranges, needs_statistics
 from ptq_cli.recipe.sections import CalibrationSettings
 from ptq_cli.runtime.machine import Machine

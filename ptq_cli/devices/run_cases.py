@@ -25,8 +25,10 @@ from ptq_cli.evaluation.proof.graph_differences import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, read_model, serialize
 from ptq_cli.models.files.storing import store_model
+from ptq_cli.pipeline.evaluation.compared_kernels import single_samples
+from ptq_cli.pipeline.evaluation.compared_samples import ComparedSamples, compared_samples
 from ptq_cli.pipeline.evaluation.report_page import page_with_devices
-from ptq_cli.pipeline.run_verify import ComparedSamples, compared_samples, open_to_verify, single_samples
+from ptq_cli.pipeline.run_verify import open_to_verify
 from ptq_cli.qdq.metadata import FLOAT_SHA256
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.resolve import Request

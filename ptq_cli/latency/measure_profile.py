@@ -27,12 +27,12 @@ from ptq_cli.placement.fastest_placement import (
     unit_sides,
 )
 from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
+from ptq_cli.plan.bound_shapes import bind_shapes
 from ptq_cli.plan.graph_questions import clip_bound
-from ptq_cli.plan.multiply_accumulates import bind_shapes
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import QUICK_GELU, Target
 from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.integer_forms import write_float_forms, write_runtime_operators
+from ptq_cli.qdq.write.float_forms import write_float_forms, write_runtime_operators
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
 

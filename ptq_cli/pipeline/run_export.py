@@ -28,10 +28,10 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
+from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
 from ptq_cli.pipeline.exporting.decide_model import decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
-from ptq_cli.pipeline.run_verify import require_right_kernels
 from ptq_cli.placement.fastest_placement import LatencyPreference
 from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
@@ -39,22 +39,13 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.quantized_file import with_types
+from ptq_cli.qdq.write.block_forms import turn_gemms_of_blocks, write_clamps_of_blocks, write_table_lookups
 from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.device_forms import (
-    convert_types,
-    dequantize_bytes,
-    give_biases,
-    pad_apart,
-    shift_bytes,
-)
-from ptq_cli.qdq.write.integer_forms import (
-    turn_gemms_of_blocks,
-    write_clamps_of_blocks,
-    write_runtime_operators,
-)
+from ptq_cli.qdq.write.counted_padding import pad_apart
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, give_biases, shift_bytes
+from ptq_cli.qdq.write.float_forms import write_runtime_operators
+from ptq_cli.qdq.write.new_nodes import forget_pair_types
 from ptq_cli.qdq.write.outliers import LargeChannel
-from ptq_cli.qdq.write.pair_nodes import forget_pair_types
-from ptq_cli.qdq.write.table_rows import write_table_lookups
 from ptq_cli.recipe.quantizer_families import TENSOR
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs

@@ -26,18 +26,18 @@ from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accu
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import FLOAT_SHA256, QUANTIZERS
-from ptq_cli.qdq.proof.operators import (
-    Formats,
+from ptq_cli.qdq.proof.stored_layers import (
+    LayerFormats,
     layer_constants,
     parameter_count,
     planned_formats,
     quantized_plan,
     stored_formats,
 )
+from ptq_cli.qdq.read.dynamic_parts import dynamic_parts, with_products
 from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.read.pair_grids import product_of
 from ptq_cli.qdq.read.quantized_file import is_quantized, named
-from ptq_cli.qdq.read.twin_graphs import dynamic_parts, with_products
+from ptq_cli.qdq.read.stored_constants import product_of
 from ptq_cli.setup.carried import as_recordings
 from ptq_cli.setup.example_inputs import Shapes, own_batch_size
 from ptq_cli.setup.float_model import float_model_of, open_source
@@ -87,7 +87,7 @@ class Inspection:
         "compared: ONNX that no pass rewrote, or that made-up inputs do not fit.",
     ]
     work: Annotated[MultiplyAccumulates, HIDDEN]
-    formats: Annotated[Mapping[str, Formats], HIDDEN]
+    formats: Annotated[Mapping[str, LayerFormats], HIDDEN]
     constants: Annotated[Mapping[str, Mapping[str, int]], HIDDEN]
     quantized: Annotated[
         bool, "The model holds its Q/DQ already; layers are then as they are, by the target's rules."
@@ -205,7 +205,7 @@ def _inspection(
     plan: Plan,
     shapes: Shapes,
     parity: float | None,
-    formats: Mapping[str, Formats],
+    formats: Mapping[str, LayerFormats],
     *,
     quantized: bool = False,
 ) -> Inspection:

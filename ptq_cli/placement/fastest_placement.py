@@ -11,7 +11,7 @@ from ptq_cli.core.documents import HIDDEN
 from ptq_cli.models.graph_reading import sole_reader
 from ptq_cli.placement.machine_profile import MachineProfile
 from ptq_cli.plan.graph_questions import is_constant
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 
@@ -310,7 +310,7 @@ def _in_float(model: ir.Model, plan: Plan, target: Target) -> dict[str, str]:
 
 
 def _planned(model: ir.Model, target: Target, excluded: Mapping[str, str]) -> Plan:
-    return make_plan(model, target, excluded=excluded, may_be_empty=True)
+    return make_plan(model, target, LayerChoices(excluded=excluded), may_be_empty=True)
 
 
 def _cost(circuit: Circuit, seam: Seam, integer: Collection[int], floating: Collection[int]) -> float:

@@ -20,10 +20,11 @@ from ptq_cli.placement.tensor_settings import TensorRecipe, TensorSettings, tens
 from ptq_cli.placement.weight_families import weight_quantizer
 from ptq_cli.placement.weight_sites import as_stored, described_weights, formatted_sites, oldest_opset
 from ptq_cli.plan.formats import without_kernels
-from ptq_cli.plan.nested_layers import layers_never_run, with_pairs
+from ptq_cli.plan.nested_layers import layers_never_run
+from ptq_cli.plan.pair_rules import with_pairs
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.read.pair_grids import product_of
+from ptq_cli.qdq.read.stored_constants import product_of
 from ptq_cli.qdq.write.weight_quantizer import WeightQuantizer
 from ptq_cli.recipe.quantizer_families import (
     ScaledActivations,

@@ -13,11 +13,11 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.placement.tensor_settings import TensorSettings
 from ptq_cli.placement.unlike_joins import MeasuredRanges, found_unlike
 from ptq_cli.placement.weight_sites import with_tables
+from ptq_cli.plan.cost_benefit import unprofitable_layers
 from ptq_cli.plan.dynamic_layers import dynamic_operators, slow_layers
-from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, make_plan
+from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, LayerChoices, make_plan
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.worth import worthless_layers
 from ptq_cli.recipe.known_modes import FLOAT
 from ptq_cli.recipe.quantizer_families import (
     ActivationFamily,
@@ -162,17 +162,15 @@ class Planning:
         empty: bool = False,
     ) -> Plan:
         """Return the plan without the layers that are excluded, and with these joins in float."""
-        return make_plan(
-            self.model,
-            self.target,
-            self.in_float,
-            excluded,
-            self.looked_up,
+        choices = LayerChoices(
+            in_float=self.in_float,
+            looked_up=self.looked_up,
+            excluded=excluded,
             unjoined=unjoined,
             dynamic=self.dynamic,
-            may_be_empty=self.may_be_empty or empty,
-            alone=self.alone,
         )
+        may_be_empty = self.may_be_empty or empty
+        return make_plan(self.model, self.target, choices, may_be_empty=may_be_empty, alone=self.alone)
 
 
 def settled_plan(
@@ -215,7 +213,7 @@ def _worth_it(
     # --all-layers: nothing is weighed against what its conversions cost.
     if everything:
         return plan, excluded
-    found = worthless_layers(
+    found = unprofitable_layers(
         planning.model,
         plan,
         planning.target,

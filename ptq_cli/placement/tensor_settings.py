@@ -22,8 +22,8 @@ from ptq_cli.placement.target_limits import (
     with_own_mode,
     within_bits,
 )
-from ptq_cli.plan.formats import table_sites
-from ptq_cli.plan.graph_questions import Rules, clamp_behind
+from ptq_cli.plan.embedding_tables import table_sites
+from ptq_cli.plan.neighbors import Rules, clamp_behind
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.known_modes import DYNAMIC, FLOAT, STATIC

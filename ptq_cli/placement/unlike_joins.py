@@ -16,8 +16,8 @@ from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.formats import FloatFormat
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.placement.ranges import union_of
-from ptq_cli.plan.graph_questions import Rules, clamp_behind, moved_inputs, moved_to
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.neighbors import Rules, clamp_behind, moved_inputs, moved_to
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.quantizer_families import ActivationFamily, ScaledActivations

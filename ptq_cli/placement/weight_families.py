@@ -18,7 +18,8 @@ from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, IntegerFormat
 from ptq_cli.core.pair_sums import within_pairs
 from ptq_cli.models.pair_operators import BLOCK
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.block_weights import BlockQuantizer, TwoLevelQuantizer
+from ptq_cli.qdq.write.block_weights import BlockQuantizer
+from ptq_cli.qdq.write.two_level_blocks import TwoLevelQuantizer
 from ptq_cli.qdq.write.weight_quantizer import (
     BYTE,
     HALF_BYTE,

@@ -13,8 +13,7 @@ from ptq_cli.models.opset import QUARTER_BYTE_OPSET
 from ptq_cli.placement.target_limits import MATRIX, block_rule
 from ptq_cli.placement.tensor_settings import TensorSettings
 from ptq_cli.placement.weight_families import weight_site
-from ptq_cli.plan.formats import table_bits, table_sites
-from ptq_cli.plan.requests import tied_tables
+from ptq_cli.plan.embedding_tables import table_bits, table_sites, tied_tables
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.target_faults import FLOAT_OPSETS

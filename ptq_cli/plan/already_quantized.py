@@ -1,13 +1,9 @@
-"""The parts of a model that are already quantized: they are kept, and nothing is quantized twice."""
-
-from collections.abc import Callable, Iterator
-from weakref import WeakKeyDictionary
+"""Parts of a model that are already quantized: they are kept, and nothing is quantized twice."""
 
 import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import every_node, input_at
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, QUANTIZING, dequantized_by, quantized_by
@@ -37,16 +33,15 @@ def is_paired(node: ir.Node) -> bool:
     Only this form can be kept next to new pairs: a single QuantizeLinear, or one whose range is found at run
     time, feeds integer operators that the target's rules do not cover.
     """
+    source = node.inputs[0]
     if node.op_type == QUANTIZE:
         readers = [use.node for use in node.outputs[0].uses()]
-        return bool(readers) and all(
-            reader.op_type == DEQUANTIZE and has_parameters_of(node, reader) for reader in readers
-        )
-    if node.op_type != DEQUANTIZE or node.inputs[0] is None:
+        restores = (reader.op_type == DEQUANTIZE and has_parameters_of(node, reader) for reader in readers)
+        return bool(readers) and all(restores)
+    if node.op_type != DEQUANTIZE or source is None:
         return False
-    producer = node.inputs[0].producer()
-    is_constant = node.inputs[0].const_value is not None
-    return is_constant or (producer is not None and producer.op_type == QUANTIZE)
+    producer = source.producer()
+    return source.const_value is not None or (producer is not None and producer.op_type == QUANTIZE)
 
 
 def has_parameters_of(quantize: ir.Node, dequantize: ir.Node) -> bool:
@@ -91,148 +86,3 @@ def requantized_refusal(node: ir.Node) -> str:
     """Return why an operator whose result is already quantized is left alone, or an empty string."""
     readers = quantized_by(node.outputs[0])
     return f"already quantized: QuantizeLinear '{readers[0].name}' reads its result" if readers else ""
-
-
-# Attention masks: an Add of a huge constant to attention scores, which must never be quantized.
-#
-# A scale that covers -1e4 rounds all other scores to one value. (A sentence-embedding model fell from 0.82
-# to 0.43 Spearman because a tool quantized its mask.)
-
-
-SENTINEL = 1e4
-"""Magnitudes from here on are masks: -1e4 is common in float16, -3.4e38 and -inf in float32."""
-SEARCH_DEPTH = 12
-MOVERS = {"Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose"}
-MOVERS |= {"Cast", "CastLike", "Concat", "Split", "Unsqueeze"}
-MASK_CARRIERS = {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Not", "Pad", "Sub", "Trilu", "Where"}
-MASK_CARRIERS |= MOVERS
-SCALERS = {"Div", "Mul", "Neg"}
-"""Operators that scale scores: a masked score times a number is still a masked score."""
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
-
-
-def adds_mask(node: ir.Node) -> bool:
-    """Tell whether a node adds an attention mask to scores, or chooses between scores and a mask value.
-
-    A mask that is computed from a model input, ``(1 - mask) * -1e4``, is found through the operators that
-    pass it on, and so are ``scores - (1 - mask) * 1e4``, ``(1 - mask) / -1e-9`` and ``log(mask)``. A constant
-    that is huge everywhere only shifts the scores and is not a mask; an infinite one is.
-    """
-    if node.op_type in _PUTS:
-        return _PUTS[node.op_type](node)
-    if node.op_type not in ("Add", "Sub"):
-        return False
-    return any(_is_mask(value) for item in node.inputs for value in _carried(item))
-
-
-def carries_mask(value: ir.Value) -> bool:
-    """Tell whether a value holds masked scores: the result of adding the mask, also when moved or scaled."""
-    producers = (item.producer() for item in _reached(value, _holds_scores_of))
-    return any(producer is not None and adds_mask(producer) for producer in producers)
-
-
-def _holds_scores_of(node: ir.Node) -> bool:
-    if node.op_type in MOVERS:
-        return True
-    constants = [item for item in node.inputs if item is not None and item.const_value is not None]
-    if node.op_type == "Max":  # max(scores, the type's minimum), which some models write
-        return any(_holds_sentinel(item) for item in constants)
-    return node.op_type in SCALERS and len(constants) >= len(node.inputs) - 1
-
-
-def _carried(value: ir.Value | None) -> Iterator[ir.Value]:
-    """Yield the values that a mask in this value may come from, the value itself first."""
-    if value is not None:
-        yield from _reached(value, lambda node: node.op_type in MASK_CARRIERS)
-
-
-def _reached(value: ir.Value, through: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
-    """Yield a value and the values that such nodes compute it from, the nearest first, each once."""
-    seen, level = {value}, [value]
-    for _ in range(SEARCH_DEPTH + 1):
-        yield from level
-        nodes = [item.producer() for item in level]
-        found = [item for node in nodes if node is not None and through(node) for item in node.inputs]
-        level = list(dict.fromkeys(item for item in found if item is not None and item not in seen))
-        seen.update(level)
-
-
-def _is_mask(value: ir.Value) -> bool:
-    """Tell whether some of a value's numbers are huge, in a constant or by an operator that makes a mask."""
-    if value.const_value is not None:
-        return _holds_sentinel(value) and _varies(value)
-    producer = value.producer()
-    test = _MAKES.get(producer.op_type) if producer is not None else None
-    return producer is not None and test is not None and test(producer)
-
-
-def _is_sentinel(value: ir.Value) -> bool:
-    """Tell whether a value is a huge constant, including one that gets its shape at run time."""
-    for item in _reached(value, lambda node: node.op_type in MOVERS | {"Neg"}):
-        if _holds_sentinel(item):
-            return True
-        producer = item.producer()
-        if producer is not None and producer.op_type == "ConstantOfShape":
-            filled = producer.attributes.get("value")
-            if filled is not None and _is_huge(np.asarray(filled.as_tensor().numpy())):
-                return True
-    return False
-
-
-def _is_of_truth(value: ir.Value) -> bool:
-    """Tell whether a value is 0 or 1 in floats: a mask whose logarithm is 0 or -inf."""
-    producer = value.producer()
-    source = producer.inputs[0] if producer is not None and producer.op_type == "Cast" else None
-    return source is not None and source.dtype == ir.DataType.BOOL
-
-
-def _is_tiny(value: ir.Value) -> bool:
-    constant = value.const_value
-    if constant is None or constant.dtype not in FLOATS:
-        return False
-    array = np.abs(np.asarray(constant.numpy(), np.float64))
-    return bool(array.size) and bool(0.0 < array.max() <= 1.0 / SENTINEL)
-
-
-# A table of embeddings is met on the way back from each Add of a residual stream, in each plan, and its
-# numbers are copied each time that they are read: nobody changes those of a tensor.
-_HUGE: WeakKeyDictionary[ir.TensorProtocol, bool] = WeakKeyDictionary()
-
-
-def _holds_sentinel(value: ir.Value) -> bool:
-    constant = value.const_value
-    if constant is None or constant.dtype not in FLOATS:
-        return False
-    if constant not in _HUGE:
-        _HUGE[constant] = _is_huge(np.asarray(constant.numpy()))
-    return _HUGE[constant]
-
-
-def _is_huge(array: Array) -> bool:
-    # Without a copy, because the constant may be an embedding table that a Gather reads.
-    return bool(array.size) and bool(array.max() >= SENTINEL or array.min() <= -SENTINEL)
-
-
-def _varies(value: ir.Value) -> bool:
-    if value.const_value is None:
-        return False
-    array = np.asarray(value.const_value.numpy())
-    return bool(array.min() != array.max()) or bool(np.isinf(array).any())
-
-
-def _any_is(holds: Callable[[ir.Value], bool], *indices: int) -> Callable[[ir.Node], bool]:
-    return lambda node: any(holds(value) for index in indices if (value := input_at(node, index)) is not None)
-
-
-_PUTS: dict[str, Callable[[ir.Node], bool]] = {
-    "Where": _any_is(_is_sentinel, 1, 2),
-    **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), _any_is(_is_sentinel, 2)),
-}
-"""Operators that put a mask value at some positions of the scores, each with the test for it."""
-_MAKES = _PUTS | {
-    **dict.fromkeys(("Mul", "Gather"), _any_is(_is_sentinel, 0, 1)),
-    "Div": _any_is(_is_tiny, 1),
-    "Trilu": _any_is(_is_sentinel, 0),
-    "Log": _any_is(_is_of_truth, 0),
-}
-"""Operators that make a mask from values that are not one."""

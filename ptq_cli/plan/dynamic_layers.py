@@ -1,41 +1,27 @@
 """Layers whose activations become integers at each run: which can, and why the others cannot."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, rank_of
-from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
-from ptq_cli.plan.graph_questions import (
-    Reasons,
+from ptq_cli.models.graph_reading import every_node, input_at, rank_of
+from ptq_cli.plan.already_quantized import dequantized_refusal, requantized_refusal
+from ptq_cli.plan.attention_masks import MASKED, carries_mask
+from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.plan.refusals import (
     angle_refusal,
     attribute_refusal,
-    bias_add_behind,
     bias_refusal,
-    clamp_behind,
     float_refusal,
-    is_clamped,
-    is_constant,
-    is_merged,
-    merges_bias_add,
-    outer_product_refusal,
-    weight_axis,
     weight_refusal,
 )
-from ptq_cli.plan.operator_axes import reader_refusal
-from ptq_cli.plan.requests import MASKED, Requests
-from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
+from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import OpRule, Target
 
-ROW, TENSOR = "row", "tensor"
-"""What shares a scale: the values that a result is summed from, or all values that are run together."""
-COMPUTED = (
+TWO_ACTIVATIONS = (
     "both of its inputs are computed while the model runs: making integers of both at each run saves little "
     "time, and costs accuracy"
 )
-MATRIX = 2
 
 
 def dynamic_operators(target: Target) -> frozenset[str]:
@@ -47,11 +33,6 @@ def slow_layers(model: ir.Model, target: Target) -> dict[str, str]:
     """Return the layers that are slower with ranges found at each run than in float, with the reason."""
     notes = {name: rule.dynamic_note for name, rule in target.op.items() if rule.dynamic_note}
     return {node.name or "": notes[node.op_type] for node in every_node(model.graph) if node.op_type in notes}
-
-
-def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
-    """Return why the activations of a layer cannot become integers at each run, or an empty string."""
-    return next(filter(None, _refusals(node, rule, target)), "")
 
 
 def dynamic_candidates(model: ir.Model, plan: Plan, target: Target) -> tuple[str, ...]:
@@ -68,6 +49,11 @@ def dynamic_candidates(model: ir.Model, plan: Plan, target: Target) -> tuple[str
     )
 
 
+def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
+    """Return why the activations of a layer cannot become integers at each run, or an empty string."""
+    return next(filter(None, _refusals(node, rule, target)), "")
+
+
 def _refusals(node: ir.Node, rule: OpRule, target: str) -> Iterator[str]:
     if not rule.dynamic:
         yield f"target {target} has no integer {node.op_type} with ranges found at each run"
@@ -79,195 +65,12 @@ def _refusals(node: ir.Node, rule: OpRule, target: str) -> Iterator[str]:
         yield dequantized_refusal(source) or float_refusal(source)
         yield MASKED if carries_mask(source) else ""
     if weight is None or not is_constant(weight):
-        yield COMPUTED
+        yield TWO_ACTIVATIONS
         return
     yield weight_refusal(weight, may_be_computed=False)
-    if (rank_of(weight) or 0) < MATRIX:
+    if (rank_of(weight) or 0) < 2:
         yield f"its weight '{weight.name}' is not a matrix"
     if node.op_type == "Conv" and (bias := input_at(node, rule.bias)) is not None:
         yield bias_refusal(bias)
     if node.attributes.get_int("transA", 0) != 0:
         yield "transA is 1: its input would have to be transposed before it is quantized"
-
-
-# Operators whose activations stay float: their weights are stored as integers, and perhaps computed so.
-
-
-LEAST_SAVED = 1024
-"""Bytes. A file with less saved would be no smaller: names and operators take some hundred bytes, too."""
-SAVED, ADDED = 3, 5
-"""Bytes: what an integer saves, and what the scale and the zero point of a channel add."""
-DYNAMIC = "computes in integers, with ranges found at each run"
-
-
-def plan_stored(node: ir.Node, rule: OpRule, requests: Requests, in_float: Reasons) -> Iterator[WeightSite]:
-    """Yield the weights of an operator to store as integers, and note how it is computed."""
-    name = node.name or ""
-    values = [value for index in rule.constants if (value := input_at(node, index)) is not None]
-    if refusal := next(filter(None, _storing_refusals(node, rule, values)), ""):
-        requests.reasons[name] = refusal
-        return
-    kernel = rule.kernel if _fits_kernel(node, rule, values) else ""
-    if kernel and name not in in_float:
-        requests.mark(node, DYNAMIC)
-    else:
-        requests.reasons[name] = in_float.get(name, rule.note)
-    settings = requests.rules.target.weight_rule(node.op_type)
-    for index in rule.constants:
-        value = input_at(node, index)
-        if value is not None:
-            yield WeightSite(
-                tensor=value.name or "",
-                node=name,
-                input_index=index,
-                format=settings.integers,
-                axis=rule.weight_axis if settings.per_axis else None,
-                as_pair=settings.stored == "pairs",
-                as_product=settings.stored == "products",
-                kernel=kernel,
-                block_axis=-1,  # it is [directions, channels, inputs]
-            )
-
-
-def _storing_refusals(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -> Iterator[str]:
-    yield attribute_refusal(node, rule)
-    for value in values:
-        yield weight_refusal(value, may_be_computed=False)
-    shapes = [constant_shape(value) for value in values]
-    saved = sum(SAVED * prod(shape) - ADDED * shape[rule.weight_axis] for shape in shapes)
-    if saved < LEAST_SAVED:
-        yield "its weights are too small for integers to make the file smaller"
-
-
-def _fits_kernel(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -> bool:
-    """Return whether the target's operator on integers can compute a node, and is faster."""
-    if not rule.kernel or node.attributes.get_int("layout", 0) != 0:
-        return False
-    return sum(prod(constant_shape(value)[1:]) for value in values) >= rule.kernel_from
-
-
-# The operators that are faster in integers: their weights and biases, and the inputs they need quantized.
-
-
-@dataclass(kw_only=True)
-class Computing:
-    """Plans compute operators one by one, and collects the sites of their weights and biases.
-
-    Attributes:
-        in_float: layers without an integer kernel for their weight, with the reason.
-        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
-    """
-
-    requests: Requests
-    in_float: Reasons
-    dynamic: Mapping[str, str]
-    weights: list[WeightSite] = field(default_factory=list)
-    biases: list[BiasSite] = field(default_factory=list)
-
-    def plan(self, node: ir.Node, rule: OpRule) -> None:
-        """Plan an operator: request its activations, or note the reason why it stays float."""
-        requests, name = self.requests, node.name or ""
-        if name in self.dynamic and name not in self.in_float:
-            self._plan_dynamic(node, rule)
-            return
-        if refusal := next(filter(None, self._refusals(node, rule)), ""):
-            requests.reasons[name] = refusal
-            return
-        value = input_at(node, rule.weight)
-        is_stored = value is not None and is_constant(value)
-        weight = self._weight_site(node, rule, value) if value is not None and is_stored else None
-        if in_float := (rule.note if not rule.integer_kernel else self.in_float.get(name, "")):
-            requests.reasons[name] = in_float
-            return
-        for index in rule.activations:
-            value = input_at(node, index)
-            if value is not None and not is_constant(value):
-                requests.ask(value)
-        requests.mark(node)
-        tail = self._plan_bias(node, rule, weight) if weight is not None else node
-        if self._needs_output(node, rule, tail):
-            requests.ask((clamp_behind(tail, requests.rules) or tail).outputs[0])
-
-    def _plan_dynamic(self, node: ir.Node, rule: OpRule) -> None:
-        """Plan an operator that makes integers of its activations at each run: it requests nothing."""
-        name, weight = node.name or "", input_at(node, rule.weight)
-        refusal = dynamic_refusal(node, rule, self.requests.rules.target.name)
-        if refusal or weight is None:
-            self.requests.reasons[name] = refusal
-            return
-        # What a Conv sums up are many places of its input: these have one scale together.
-        kind = TENSOR if node.op_type == "Conv" else self.dynamic[name]
-        self._weight_site(node, rule, weight, kind)
-        self.requests.mark_dynamic(node, DYNAMIC)
-
-    def _needs_output(self, node: ir.Node, rule: OpRule, tail: ir.Node) -> bool:
-        if rule.output == "always" or (tail is node and is_merged(node, rule)):
-            return True
-        is_integer = (tail.name or "") in self.requests.integer
-        return rule.clamp_asks and is_integer and is_clamped(tail, self.requests.rules)
-
-    def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
-        yield attribute_refusal(node, rule) or reader_refusal(node, rule)
-        yield angle_refusal(node)
-        yield outer_product_refusal(node)
-        yield requantized_refusal(node)
-        for index in rule.activations:
-            value = input_at(node, index)
-            if value is not None and (index != rule.weight or not is_constant(value)):
-                yield self.requests.refusal(value)
-        weight, bias = input_at(node, rule.weight), input_at(node, rule.bias)
-        if weight is not None:
-            yield weight_refusal(weight, may_be_computed=rule.weight in rule.activations)
-        if bias is not None and self._stores_biases:
-            yield bias_refusal(bias)
-
-    @property
-    def _stores_biases(self) -> bool:
-        return self.requests.rules.target.bias.format != "float"
-
-    def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value, dynamic: str = "") -> WeightSite:
-        settings = self.requests.rules.target.weight_rule(node.op_type)
-        axis = weight_axis(node, rule, value) if settings.per_axis else None
-        site = WeightSite(
-            tensor=value.name or "",
-            node=node.name or "",
-            input_index=rule.weight or 0,
-            format=settings.integers,
-            axis=axis,
-            as_pair=settings.stored == "pairs",
-            dynamic=dynamic,
-            # What a MatMul reads is centered mostly: on transformers it gains nothing.
-            preserves_sums=settings.preserve_sums and node.op_type in ("Conv", "ConvTranspose"),
-        )
-        self.weights.append(site)
-        return site
-
-    def _plan_bias(self, node: ir.Node, rule: OpRule, weight: WeightSite) -> ir.Node:
-        """Plan the bias, and return the node whose output is the operator's: itself, or the bias's Add."""
-        reader, index = node, rule.bias
-        found = bias_add_behind(node, weight) if rule.bias_add else None
-        merged = merges_bias_add(node, rule, self.requests.rules.target)
-        # A kernel that always returns integers does so before an Add that is not merged with it.
-        if found is not None and (merged or rule.output != "always"):
-            reader, index = found
-            self._mark_bias_add(reader, node, merged=merged)
-        bias, activation = input_at(reader, index), input_at(node, rule.activations[0])
-        if self._stores_biases and bias is not None and index is not None and activation is not None:
-            site = BiasSite(
-                tensor=bias.name or "",
-                node=reader.name or "",
-                input_index=index,
-                activation=activation.name or "",
-                weight=weight,
-            )
-            self.biases.append(site)
-        return reader
-
-    def _mark_bias_add(self, add: ir.Node, node: ir.Node, *, merged: bool) -> None:
-        self.requests.bias_adds.add(add.name or "")
-        if merged:
-            self.requests.mark(add, f"bias of {node.name}")
-        elif not self._stores_biases:
-            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target computes in float"
-        else:
-            self.requests.reasons[add.name or ""] = f"bias of {node.name}, added to its float result"

@@ -1,4 +1,4 @@
-"""How much each operator computes: multiply-accumulates, counted from shapes."""
+"""Multiply-accumulates of each operator, counted from shapes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,176 +6,12 @@ from math import prod
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import DataShapeError, ModelInputError
-from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.tensors import format_shape, is_cache, starts_empty
-from ptq_cli.models.graph_reading import every_value, nested_graphs
-from ptq_cli.models.index_tables import longest_sequence
+from ptq_cli.models.graph_reading import input_at, nested_graphs
 from ptq_cli.models.pair_operators import is_dynamic_quantize
-from ptq_cli.models.shapes import all_known, infer_shapes
+from ptq_cli.plan.bound_shapes import Shape, bind_shapes
 
-# The shape of every value of a graph for inputs of one size: symbolic sizes become numbers.
-
-
-ASSUMED_BATCH = 1
-ASSUMED_PIXELS = 224
-"""Assumed height and width of an image whose size the model leaves open: ImageNet's."""
-ASSUMED_LENGTH = 128
-"""Assumed size of any other axis, such as the length of a sequence."""
-
-PLUS = "+"
-"""Between the symbols of a size that is a sum, such as the length of a mask for a cache and new tokens."""
-
-Shape = tuple[int | None, ...]
-
-
-@dataclass(frozen=True)
-class BoundShapes:
-    """Shapes of values of known rank by name, None for a size that is not known before the model runs.
-
-    Sizes that were not given are ``assumed``, by ``input[axis]``.
-    """
-
-    shapes: Mapping[str, Shape]
-    assumed: Mapping[str, int]
-
-
-def bind_shapes(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> BoundShapes:
-    """Return the shape of each value of a copy of a model, for inputs of these sizes.
-
-    Sizes that are not given are assumed and listed: 1 for the first axis, 0 for the length of a key-value
-    cache that starts empty, 224 for the last two axes of a float input with four axes, 128 for any other, or
-    the rows of a shorter table of positions. A symbol has the same size in every input, and ``past + new`` is
-    the sum of two.
-    """
-    given = _given(model, sizes or {})
-    fed = all(value.shape is not None and value.shape.is_static() for value in model.graph.inputs)
-    if fed and all_known(model.graph):
-        return _bound(model.graph, {})
-    bound = model.clone()
-    assumed: dict[str, int] = {}
-    symbols: dict[str, int] = {}
-    constants = bound.graph.initializers
-    inputs = [
-        value for value in bound.graph.inputs if value.name not in constants and value.shape is not None
-    ]
-    for value in inputs:
-        for size, number in zip(value.shape or (), given.get(value.name or "", ()), strict=False):
-            if isinstance(size, ir.SymbolicDim) and size.value:
-                symbols.setdefault(size.value, number)
-    length = min(ASSUMED_LENGTH, longest_sequence(model.graph) or ASSUMED_LENGTH)
-    for value in sorted(inputs, key=_order):
-        value.shape = ir.Shape(_numbers(value, given.get(value.name or ""), symbols, assumed, length))
-    fixed = set(inputs)
-    for value in every_value(bound.graph):
-        if value not in fixed:
-            _forget(value, symbols)
-    infer_shapes(bound, strict=False)
-    return _bound(bound.graph, assumed)
-
-
-def _bound(graph: ir.Graph, assumed: Mapping[str, int]) -> BoundShapes:
-    values = [*every_value(graph), *graph.initializers.values()]
-    return BoundShapes(
-        {value.name or "": _shape(value) for value in values if value.shape is not None}, assumed
-    )
-
-
-def _given(model: ir.Model, sizes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    given = {}
-    names = [value.name or "" for value in model.graph.inputs if value.name not in model.graph.initializers]
-    for name in sizes:
-        if name not in names:
-            raise ModelInputError(
-                f"a shape is given for '{name}', which is not an input{did_you_mean(name, names)}",
-                hint=f"the inputs are: {', '.join(names)}",
-            )
-    for value in model.graph.inputs:
-        name = value.name or ""
-        if name not in sizes:
-            continue
-        shape, wanted = tuple(sizes[name]), _shape(value) if value.shape is not None else None
-        fits = wanted is None or (
-            len(wanted) == len(shape)
-            and all(size in (None, number) for size, number in zip(wanted, shape, strict=True))
-        )
-        if not fits and wanted is not None:
-            raise DataShapeError(
-                f"input '{name}' has shape {format_shape(wanted)}, but {format_shape(shape)} was given",
-                hint="give the shape in the model's layout",
-            )
-        given[name] = shape
-    return given
-
-
-def _numbers(
-    value: ir.Value,
-    given: tuple[int, ...] | None,
-    symbols: dict[str, int],
-    assumed: dict[str, int],
-    length: int,
-) -> list[int]:
-    if given is not None:
-        return list(given)
-    numbers = []
-    sizes = list(value.shape or ())
-    for axis, size in enumerate(sizes):
-        if isinstance(size, int):
-            numbers.append(size)
-            continue
-        symbol = size.value or f"{value.name}[{axis}]"
-        if symbol not in symbols and (total := _sum(symbol, symbols)) is not None:
-            symbols[symbol] = total
-        elif symbol not in symbols:
-            symbols[symbol] = _assumed_size(value, axis, len(sizes), length)
-            assumed[f"{value.name}[{axis}]"] = symbols[symbol]
-        numbers.append(symbols[symbol])
-    return numbers
-
-
-def _order(value: ir.Value) -> int:
-    """Sort inputs so that a symbol of a cache's length is one that no other input has, and sums come last."""
-    if any(isinstance(size, ir.SymbolicDim) and PLUS in (size.value or "") for size in value.shape or ()):
-        return 2
-    return int(is_cache(value.name or ""))
-
-
-def _sum(symbol: str, symbols: Mapping[str, int]) -> int | None:
-    """Return the size of a sum such as ``past + 1``; None if it is not one, or a part is not known."""
-    parts = [part.strip() for part in symbol.split(PLUS)]
-    sizes = [int(part) if part.isdecimal() else symbols.get(part) for part in parts]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(parts) > 1 and len(known) == len(parts) else None
-
-
-def _assumed_size(value: ir.Value, axis: int, rank: int, length: int) -> int:
-    if axis == 0:
-        return ASSUMED_BATCH
-    if starts_empty(value.name or ""):
-        return 0
-    if is_cache(value.name or ""):
-        return length
-    is_image = rank == 4 and axis >= 2 and value.dtype is not None and value.dtype.is_floating_point()
-    return ASSUMED_PIXELS if is_image else length
-
-
-def _forget(value: ir.Value, symbols: Mapping[str, int]) -> None:
-    """Replace known symbols by numbers, and leave the sizes that depend on others to inference."""
-    if value.shape is None:
-        return
-    sizes = [
-        symbols.get(size.value or "", None) if isinstance(size, ir.SymbolicDim) else size
-        for size in value.shape
-    ]
-    value.shape = ir.Shape(sizes)
-
-
-def _shape(value: ir.Value) -> Shape:
-    return tuple(size if isinstance(size, int) else None for size in value.shape or ())
-
-
+# Domains whose operators are known: one without an entry below does not sum products.
 ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml")
-"""Domains whose operators are known: one without an entry below does not sum products."""
 
 
 class _UnknownError(Exception):
@@ -247,7 +83,7 @@ class _Counting:
         for node in graph:
             name = node.name or ""
             try:
-                self.counts[name] = times * _count(node, _Sizes(node, self._shapes))
+                self.counts[name] = times * _count(node, _NodeShapes(node, self._shapes))
             except _UnknownError as error:
                 self.counts[name], self.unknown[name] = None, str(error)
             if once and self.counts[name]:
@@ -271,7 +107,7 @@ class _Counting:
 
 
 def _goes_on(body: ir.Graph) -> bool:
-    """Return whether a Loop's body never ends it: it hands on the condition that it was given, or true."""
+    """Tell whether a Loop's body never ends it: it hands on the condition that it was given, or true."""
     condition: ir.Value | None = body.outputs[0]
     while condition is not None and (producer := condition.producer()) is not None:
         if producer.op_type != "Identity":
@@ -281,37 +117,33 @@ def _goes_on(body: ir.Graph) -> bool:
     return condition is body.inputs[1] or (constant is not None and bool(constant.numpy().all()))
 
 
-class _Sizes:
+class _NodeShapes:
     """The shapes around a node; asking for an unknown one raises an error."""
 
     def __init__(self, node: ir.Node, shapes: Mapping[str, Shape]) -> None:
-        self._node = node
-        self._shapes = shapes
-
-    def has(self, index: int) -> bool:
-        return index < len(self._node.inputs) and self._node.inputs[index] is not None
+        self._node, self._shapes = node, shapes
 
     def input(self, index: int) -> tuple[int, ...]:
-        if not self.has(index):
+        value = input_at(self._node, index)
+        if value is None:
             raise _UnknownError(f"it has no input {index}")
-        return self._known(self._node.inputs[index])
+        return self._known(value)
 
     def output(self) -> tuple[int, ...]:
         return self._known(self._node.outputs[0])
 
-    def _known(self, value: ir.Value | None) -> tuple[int, ...]:
-        name = value.name or "" if value is not None else ""
-        sizes = self._shapes.get(name, (None,))
+    def _known(self, value: ir.Value) -> tuple[int, ...]:
+        sizes = self._shapes.get(value.name or "", (None,))
         known = tuple(size for size in sizes if size is not None)
         if len(known) != len(sizes):
-            raise _UnknownError(f"the shape of '{name}' is known only when the model runs")
+            raise _UnknownError(f"the shape of '{value.name or ''}' is known only when the model runs")
         return known
 
 
-Counter = Callable[[ir.Node, _Sizes], int]
+Counter = Callable[[ir.Node, _NodeShapes], int]
 
 
-def _count(node: ir.Node, sizes: _Sizes) -> int:
+def _count(node: ir.Node, sizes: _NodeShapes) -> int:
     if is_dynamic_quantize(node):
         return 0
     if node.domain not in ONNX_DOMAINS:
@@ -325,26 +157,26 @@ def _convolution(weight: int) -> Counter:
     return lambda _, sizes: prod(sizes.output()) * prod(sizes.input(weight)[1:])
 
 
-def _transposed_convolution(_: ir.Node, sizes: _Sizes) -> int:
+def _transposed_convolution(_: ir.Node, sizes: _NodeShapes) -> int:
     # Each input element meets the filters of its group: W is [channels, those, *kernel].
     return prod(sizes.input(0)) * prod(sizes.input(1)[1:])
 
 
-def _matrix_product(node: ir.Node, sizes: _Sizes) -> int:
+def _matrix_product(node: ir.Node, sizes: _NodeShapes) -> int:
     shape = sizes.input(0)
     # Contrib operators that take a transposed matrix say so in an attribute.
     inner = shape[-2] if node.attributes.get_int("transA", 0) == 1 and len(shape) > 1 else shape[-1]
     return prod(sizes.output()) * inner
 
 
-def _recurrent(_: ir.Node, sizes: _Sizes) -> int:
+def _recurrent(_: ir.Node, sizes: _NodeShapes) -> int:
     # W is [directions, gates * hidden, width], R has the same layout: each step multiplies by both. Those of
     # DynamicQuantizeLSTM are transposed.
     weight, recurrence = sizes.input(1), sizes.input(2)
     return prod(sizes.input(0)[:2]) * (prod(weight) + prod(recurrence))
 
 
-def _einsum(node: ir.Node, sizes: _Sizes) -> int:
+def _einsum(node: ir.Node, sizes: _NodeShapes) -> int:
     terms = node.attributes.get_string("equation", "").replace(" ", "").partition("->")[0].split(",")
     if len(terms) == 1:
         return 0  # A sum or a diagonal: nothing is multiplied.
@@ -365,7 +197,7 @@ def _lettered(term: str, shape: tuple[int, ...]) -> list[tuple[str, int]]:
     return list(zip(letters, shape, strict=True))
 
 
-def _attention(node: ir.Node, sizes: _Sizes) -> int:
+def _attention(node: ir.Node, sizes: _NodeShapes) -> int:
     if node.domain == "com.microsoft":  # another operator of that name, with projections inside
         return _refuse(node, sizes)
     # Operator Attention of opset 23: scores are Q K^T, the result is scores V; past keys come before K's.
@@ -378,30 +210,27 @@ def _attention(node: ir.Node, sizes: _Sizes) -> int:
     else:
         batch, query_heads, steps, width = query
         keys, value_width = key[2], value[3]
-    past = sizes.input(4)[2] if sizes.has(4) else 0
+    past = sizes.input(4)[2] if input_at(node, 4) is not None else 0
     return batch * query_heads * steps * (keys + past) * (width + value_width)
 
 
-def _refuse(node: ir.Node, sizes: _Sizes) -> int:  # noqa: ARG001 - a counter like the others
+def _refuse(node: ir.Node, sizes: _NodeShapes) -> int:  # noqa: ARG001 - a counter like the others
     raise _UnknownError(f"what {node.op_type} computes is not counted")
 
 
-MATRIX_PRODUCTS = ("Gemm", "MatMul", "FusedGemm", "FusedMatMul", "TransposeMatMul", "MatMulNBits")
-INTEGER_PRODUCTS = (
-    "QGemm",
-    "QLinearMatMul",
-    "MatMulInteger",
-    "MatMulIntegerToFloat",
-    "DynamicQuantizeMatMul",
-)
+# By operator. ``QLinearMatMul`` has its second matrix as input 3, and no attribute; the first is input 0.
 COUNTERS: Mapping[str, Counter] = {
-    **dict.fromkeys(("Conv", "FusedConv", "NhwcFusedConv", "ConvInteger", "DeformConv"), _convolution(1)),
-    "QLinearConv": _convolution(3),
-    "ConvTranspose": _transposed_convolution,
-    **dict.fromkeys((*MATRIX_PRODUCTS, *INTEGER_PRODUCTS), _matrix_product),
-    "Einsum": _einsum,
-    **dict.fromkeys(("RNN", "GRU", "LSTM", "DynamicQuantizeLSTM"), _recurrent),
-    "Attention": _attention,
-    **dict.fromkeys(("PackedAttention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"), _refuse),
+    operator: counter
+    for counter, operators in (
+        (_convolution(1), "Conv FusedConv NhwcFusedConv ConvInteger DeformConv"),
+        (_convolution(3), "QLinearConv"),
+        (_transposed_convolution, "ConvTranspose"),
+        (_matrix_product, "Gemm MatMul FusedGemm FusedMatMul TransposeMatMul MatMulNBits"),
+        (_matrix_product, "QGemm QLinearMatMul MatMulInteger MatMulIntegerToFloat DynamicQuantizeMatMul"),
+        (_einsum, "Einsum"),
+        (_recurrent, "RNN GRU LSTM DynamicQuantizeLSTM"),
+        (_attention, "Attention"),
+        (_refuse, "PackedAttention MultiHeadAttention QAttention GroupQueryAttention"),
+    )
+    for operator in operators.split()
 }
-"""By operator. ``QLinearMatMul`` has its second matrix as input 3, and no attribute; the first is input 0."""

@@ -7,59 +7,55 @@ be faster. So every quantized tensor has a reader that needs it.
 """
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.models.graph_reading import every_node, every_value, nested_graphs
-from ptq_cli.plan.already_quantized import adds_mask, quantized_already, quantizing_nodes
-from ptq_cli.plan.dynamic_layers import Computing, plan_stored
+from ptq_cli.plan.already_quantized import quantized_already, quantizing_nodes
+from ptq_cli.plan.attention_masks import adds_mask
+from ptq_cli.plan.embedding_tables import tell_ties
 from ptq_cli.plan.graph_questions import (
-    Reasons,
-    Rules,
-    attribute_refusal,
-    clamp_refusal,
-    integers_refusal,
+    ends_signal,
+    has_axes_to_join,
     is_constant,
-    moved_from,
-    no_rule,
     parameter_size,
     silu_input,
 )
-from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, has_axes_to_join, nested_refusals, with_pairs
-from ptq_cli.plan.operator_axes import ends_signal
-from ptq_cli.plan.requests import Groups, Requests, tell_ties
+from ptq_cli.plan.neighbors import Reasons, Rules, moved_from
+from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, nested_refusals
+from ptq_cli.plan.pair_rules import with_pairs
+from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
+from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import IMAGE_AXIS, JOINED_AXES, QUICK_GELU, ActivationRule, Target
+from ptq_cli.plan.weighted_operators import Computing, plan_stored
 
-# What a user reads about each layer: that it is computed in integers, or why not.
-
-
+# Begins the reason of a layer whose weights alone may be quantized.
 ACTIVATIONS_IN_FLOAT = "its activations stay in float, as the recipe asks"
-"""Begins the reason of a layer whose weights alone may be quantized."""
+# A reason may also be that a value is of integers, which no other export changes.
+OTHER_FLOATS = ("float16", "bfloat16", "double")
 
 
-def layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
+def _layer_plan(node: ir.Node, requests: Requests) -> LayerPlan:
     """Return the plan of a node, with a reason if it is not computed in integers."""
-    name = node.name or ""
-    sizes = [parameter_size(value) for value in node.inputs if value is not None]
+    name, rule = node.name or "", requests.rules.target.op.get(node.op_type)
     dynamic = name in requests.dynamic
     quantized = dynamic or name in requests.integer
     reason = requests.reasons.get(name, "")
-    if not quantized:
+    if quantized:
+        form = rule.integer_form if rule is not None else ""
+    else:
         reason = requests.rules.excluded.get(name, "") or reason or _float_reason(node, requests)
-    target = requests.rules.target
-    rule = target.op.get(node.op_type)
-    integer_form = rule.integer_form if rule is not None else ""
+        form = _float_form(node, requests)
     return LayerPlan(
         name=name,
         op=node.op_type,
         quantized=quantized,
         reason=reason,
-        parameters=sum(sizes),
-        written_as=integer_form if quantized else _float_form(node, requests),
+        parameters=sum(parameter_size(value) for value in node.inputs if value is not None),
+        written_as=form,
         dynamic=dynamic,
     )
 
@@ -99,35 +95,42 @@ def _float_reason(node: ir.Node, requests: Requests) -> str:
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class LayerChoices:
+    """Decisions about single layers, by name with the reason.
+
+    Attributes:
+        in_float: layers without an integer kernel for their weight.
+        looked_up: those of ``in_float`` whose weight a runtime sees as floats.
+        excluded: layers that the user keeps in float.
+        unjoined: joins that stay in float because one scale does not fit their result. What only moves that
+            result is not quantized either.
+        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
+    """
+
+    in_float: Reasons = field(default_factory=dict)
+    looked_up: Container[str] = ()
+    excluded: Reasons = field(default_factory=dict)
+    unjoined: Reasons = field(default_factory=dict)
+    dynamic: Mapping[str, str] = field(default_factory=dict)
+
+
 def make_plan(
     model: ir.Model,
     target: Target,
-    in_float: Reasons | None = None,
-    excluded: Reasons | None = None,
-    looked_up: Container[str] = (),
+    choices: LayerChoices = LayerChoices(),
     *,
-    unjoined: Reasons | None = None,
-    dynamic: Mapping[str, str] = MappingProxyType({}),
     may_be_empty: bool = False,
     alone: Plan | None = None,
 ) -> Plan:
-    """Return what to quantize in ``model`` for ``target``. Parts that are already quantized stay as they are.
+    """Return the plan of a float model for a target. Parts that are already quantized stay as they are.
+
+    If nothing can be quantized, a plan that ``may_be_empty`` has only the reasons. ``alone`` is what the
+    target would quantize of this model without choices, which then is not planned again.
 
     Requires: a prepared model (constants are initializers, names are unique, shapes are inferred). Each
-    tensor that is quantized despite ``in_float`` and ``excluded`` is also quantized without them, so that a
-    calibration for the target has measured it.
-
-    Args:
-        model: the float model.
-        target: its rules.
-        in_float: layers without an integer kernel for their weight, with the reason.
-        excluded: layers that the user keeps in float, with the reason.
-        looked_up: the layers of ``in_float`` whose weight a runtime sees as floats.
-        unjoined: joins that stay in float because one scale does not fit their result, with the reason. What
-            only moves that result is not quantized either.
-        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
-        may_be_empty: if nothing can be quantized, return a plan with only the reasons.
-        alone: what the target would quantize of this model by itself, which then is not planned again.
+    tensor that is quantized despite the choices is also quantized without them, so that a calibration for
+    the target has measured it.
 
     Raises:
         NothingToQuantizeError: no operator can be quantized, and the message has the first reasons; or the
@@ -137,23 +140,20 @@ def make_plan(
     unmeasured = nested_refusals(model.graph, target)
     # Planned once without the recipe: these are the tensors that a calibration has measured.
     if alone is None:
-        plan, trapped = _untrapped(model.graph, Rules(target, unmeasured), {}, {}, ())
+        plan, trapped = _untrapped(model.graph, Rules(target, unmeasured), {}, LayerChoices())
         alone = replace(plan, trapped=trapped)
     plan = alone
-    if in_float or excluded or unjoined or dynamic:
+    if choices.in_float or choices.excluded or choices.unjoined or choices.dynamic:
         # No new sites may appear: the calibration has not measured other tensors.
-        refused = {**alone.trapped, **_unjoined_results(model.graph, unjoined or {}, target)}
-        rules = Rules(target, {**(excluded or {}), **(unjoined or {}), **unmeasured})
-        plan, _ = _untrapped(model.graph, rules, refused, in_float or {}, looked_up, dynamic)
-    if quantizing and not plan.weights and not plan.activations:
+        refused = {**alone.trapped, **_unjoined_results(model.graph, choices.unjoined, target)}
+        rules = Rules(target, {**choices.excluded, **choices.unjoined, **unmeasured})
+        plan, _ = _untrapped(model.graph, rules, refused, choices)
+    is_empty = not plan.weights and not plan.activations
+    if is_empty and quantizing:
         raise quantized_already(quantizing[0])
-    if not plan.weights and not plan.activations and not may_be_empty:
-        raise _nothing(plan, target, is_dynamic=bool(dynamic))
+    if is_empty and not may_be_empty:
+        raise _nothing(plan, target, is_dynamic=bool(choices.dynamic))
     return plan.with_weights(with_pairs(model.graph, plan, target, {site: site for site in plan.weights}), {})
-
-
-OTHER_FLOATS = ("float16", "bfloat16", "double")
-"""A reason may also be that a value is of integers, which no other export changes."""
 
 
 def _nothing(plan: Plan, target: Target, *, is_dynamic: bool) -> NothingToQuantizeError:
@@ -185,24 +185,18 @@ def _unjoined_results(graph: ir.Graph, unjoined: Reasons, target: Target) -> dic
 
 
 def _untrapped(
-    graph: ir.Graph,
-    rules: Rules,
-    refused: Reasons,
-    in_float: Reasons,
-    looked_up: Container[str],
-    dynamic: Mapping[str, str] = MappingProxyType({}),
+    graph: ir.Graph, rules: Rules, refused: Reasons, choices: LayerChoices
 ) -> tuple[Plan, Reasons]:
     while True:
         requests = Requests(rules, refused)
-        computing = Computing(requests=requests, in_float=in_float, dynamic=dynamic)
-        for node in every_node(graph):
-            rule = rules.of(node)
-            if rule is not None and rule.kind == "compute":
+        computing = Computing(requests=requests, in_float=choices.in_float, dynamic=choices.dynamic)
+        for node, rule in rules.ruled(graph, "compute", "stored"):
+            if rule.kind == "compute":
                 computing.plan(node, rule)
-            elif rule is not None and rule.kind == "stored":
-                computing.weights += plan_stored(node, rule, requests, in_float)
+            else:
+                computing.weights += plan_stored(node, rule, requests, choices.in_float)
         requests.ask_captured(graph)
-        stored = {site.node for site in computing.weights if site.node not in looked_up}
+        stored = {site.node for site in computing.weights if site.node not in choices.looked_up}
         trapped = requests.trapped(graph, stored)
         if not trapped:
             return _plan(graph, requests, computing), refused
@@ -211,48 +205,34 @@ def _untrapped(
 
 def _plan(graph: ir.Graph, requests: Requests, computing: Computing) -> Plan:
     values = {value.name or "": value for value in every_value(graph) if value.name in requests.asked}
-    groups = requests.ties.groups(values)
-    formats, fixed = _formats(values, groups, requests.rules), _fixed(values, groups, requests.rules)
+    groups, target = requests.ties.groups(values), requests.rules.target
+    # By source, of the first operator in the graph whose rule gives one: the format of the result, and the
+    # grid that its kernel has built in.
+    formats: dict[str, ActivationRule] = {}
+    fixed: dict[str, Mapping[str, Sequence[float]]] = {}
+    for name, value in values.items():
+        rule = requests.rules.of(value.producer())
+        if rule is not None and rule.result is not None:
+            formats.setdefault(groups.sources[name], rule.result)
+        if rule is not None and rule.fixed:
+            fixed.setdefault(groups.sources[name], rule.fixed)
     sites = {}
     for name in values:
         source = groups.sources[name]
-        rule = formats[source]
+        rule_of_format = formats.get(source, target.activation)
         sites[name] = ActivationSite(
             tensor=name,
             source=source,
-            format=rule.integers,
-            symmetric=rule.symmetric,
+            format=rule_of_format.integers,
+            symmetric=rule_of_format.symmetric,
             fixed=fixed.get(source, {}),
         )
-    layers = tell_ties(graph, (layer_plan(node, requests) for node in every_node(graph)), computing.weights)
-    target = requests.rules.target.name
+    layers = (_layer_plan(node, requests) for node in every_node(graph))
     return Plan(
-        target=target,
+        target=target.name,
         activations=sites,
         weights=tuple(computing.weights),
         biases=tuple(computing.biases),
-        layers=layers,
+        layers=tell_ties(graph, layers, computing.weights),
         unions=groups.unions,
     )
-
-
-def _formats(values: Mapping[str, ir.Value], groups: Groups, rules: Rules) -> dict[str, ActivationRule]:
-    """Return the format of each source: the first that a rule gives an operator's result, in graph order."""
-    found: dict[str, ActivationRule] = {}
-    for name, value in values.items():
-        rule = rules.of(value.producer())
-        if rule is not None and rule.result is not None:
-            found.setdefault(groups.sources[name], rule.result)
-    return {source: found.get(source, rules.target.activation) for source in groups.sources.values()}
-
-
-def _fixed(
-    values: Mapping[str, ir.Value], groups: Groups, rules: Rules
-) -> dict[str, Mapping[str, Sequence[float]]]:
-    """Return the grids that kernels have built in, by source: the first one's, in graph order."""
-    found: dict[str, Mapping[str, Sequence[float]]] = {}
-    for name, value in values.items():
-        rule = rules.of(value.producer())
-        if rule is not None and rule.fixed:
-            found.setdefault(groups.sources[name], rule.fixed)
-    return found

@@ -1,41 +1,40 @@
-"""A request travels up the graph: from an operator that gets faster to the tensors it needs quantized."""
+"""Requests: from an operator that gets faster up the graph to the tensors that it needs quantized."""
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Container
 
 import onnx_ir as ir
 
-from ptq_cli.models.files.turned_tables import is_turned
 from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, sole_reader
-from ptq_cli.plan.already_quantized import carries_mask, dequantized_refusal, requantized_refusal
-from ptq_cli.plan.graph_questions import (
+from ptq_cli.plan.already_quantized import dequantized_refusal, requantized_refusal
+from ptq_cli.plan.attention_masks import MASKED, carries_mask
+from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.plan.neighbors import (
     Reasons,
     Rules,
-    attribute_refusal,
     clamp_behind,
-    clamp_refusal,
-    float_refusal,
     input_fused_behind,
-    is_constant,
     moved_from,
     moved_inputs,
     moved_outputs,
     moved_to,
-    output_refusal,
     rule_of,
+)
+from ptq_cli.plan.refusals import (
+    attribute_refusal,
+    clamp_refusal,
+    float_refusal,
+    output_refusal,
+    reader_refusal,
     table_refusal,
 )
-from ptq_cli.plan.operator_axes import reader_refusal
-from ptq_cli.plan.sites import LayerPlan, WeightSite
 from ptq_cli.plan.target.rules import OpRule
-
-MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bit range"
-
+from ptq_cli.plan.ties import Ties
 
 ARITHMETIC = ("Add", "Sub", "Mul", "Div")
-MOST_FUSED = 8
-"""Activation functions and moves that are looked past for an operator that they are merged into."""
+MOST_FUSED = (
+    8  # activation functions and moves that are looked past for an operator that they are merged into
+)
 
 
 class Requests:
@@ -134,16 +133,11 @@ class Requests:
         return ""
 
     def _ask_next(self, value: ir.Value) -> None:
-        if (value.name or "") in self.asked:
-            return
-        self.asked.add(value.name or "")
         producer = value.producer()
-        rule = self.rules.of(producer)
-        if producer is None or rule is None:
-            return
-        follow = _FOLLOW.get(rule.kind)
-        if follow is not None:
-            follow(self, producer, rule)
+        rule = self.rules.of(producer) if (value.name or "") not in self.asked else None
+        self.asked.add(value.name or "")
+        if producer is not None and rule is not None and rule.kind in _FOLLOW:
+            _FOLLOW[rule.kind](self, producer, rule)
 
     def _follow_move(self, node: ir.Node, rule: OpRule) -> None:
         inputs, outputs = moved_inputs(node, rule), moved_outputs(node, rule)
@@ -203,9 +197,8 @@ class Requests:
         Without it ONNX Runtime 1.31 moves its own transposes of an integer convolution to a Transpose or
         Reshape there, looks for the reader among the ordinary inputs of the If or Loop, and crashes.
         """
-        for node in every_node(graph):
-            rule = self.rules.of(node)
-            for value in node.outputs if rule is not None and rule.kind == "same" else ():
+        for node, _ in self.rules.ruled(graph, "same"):
+            for value in node.outputs:
                 is_captured = any(reader.graph is not node.graph for reader, _ in value.uses())
                 if is_captured and self._is_restored(value):
                     self.ask(value)
@@ -229,35 +222,33 @@ class Requests:
 
     def _taken_input(self, node: ir.Node) -> ir.Value | None:
         """Return the result of an integer operator that would take a join which the user keeps in float."""
-        plain = Rules(self.rules.target).of(node)
+        plain = rule_of(node, self.rules.target)
         taken = input_fused_behind(node, plain) if plain is not None and plain.kind == "join" else None
         before = taken.producer() if taken is not None else None
         return taken if before is not None and (before.name or "") in self.integer else None
 
     def _apart(self, node: ir.Node, stored: Container[str]) -> str:
         """Return why an operator must not stand between quantized tensors, or an empty string."""
-        rule = self.rules.of(node)
+        target, rule, name = self.rules.target, self.rules.of(node), node.name or ""
         if rule is not None and rule.kind == "apart":
             return rule.note
-        plain, name = Rules(self.rules.target).of(node), node.name or ""
+        plain = rule_of(node, target)
         if plain is None or plain.kind != "compute" or name in self.integer or name in stored:
             return ""
         weight = input_at(node, plain.weight)
-        if not self.rules.target.weight_rule(node.op_type).quantizes_floats:
-            return ""
         is_float = weight is not None and is_constant(weight)
-        return self.rules.excluded.get(name) or self.reasons.get(name, "") if is_float else ""
+        if not is_float or not target.weight_rule(node.op_type).quantizes_floats:
+            return ""
+        return self.rules.excluded.get(name) or self.reasons.get(name, "")
 
     def _is_restored(self, value: ir.Value) -> bool:
         """Tell whether a value comes from a DequantizeLinear, possibly moved since then.
 
         Readers of a float operator's result read the float value, whether it is quantized or not.
         """
-        for item in moved_to(value, self.rules.target):
-            producer = item.producer()
-            if item.name in self.asked and producer is not None and (producer.name or "") in self.integer:
-                return True
-        return False
+        asked = (item for item in moved_to(value, self.rules.target) if item.name in self.asked)
+        producers = (item.producer() for item in asked)
+        return any(node is not None and (node.name or "") in self.integer for node in producers)
 
 
 _FOLLOW: dict[str, Callable[[Requests, ir.Node, OpRule], None]] = {
@@ -265,151 +256,3 @@ _FOLLOW: dict[str, Callable[[Requests, ir.Node, OpRule], None]] = {
     "join": Requests._follow_join,
     "clamp": Requests._follow_clamp,
 }
-
-
-# A table of embeddings that is also the weight of the last layer: one set of integers serves both.
-
-
-@dataclass(frozen=True)
-class TiedTable:
-    """A constant that Gathers look rows up in, and that is also the weight of a layer.
-
-    It is ``turned`` where the weight, as it is stored, is the transposed table.
-    """
-
-    table: str
-    site: WeightSite
-    turned: bool
-    gathers: tuple[str, ...]
-
-
-def tied_tables(graph: ir.Graph, weights: Sequence[WeightSite]) -> Iterator[TiedTable]:
-    """Yield each table that only Gathers of rows and, as it is or transposed, a layer to quantize read.
-
-    A weight whose scales do not belong to rows of the table is not tied to it, because each looked-up row
-    needs its own scale.
-    """
-    nodes: dict[str | None, WeightSite] = {site.node: site for site in weights}
-    for table in list(graph.initializers.values()):
-        uses = list(table.uses())
-        gathers = [use.node for use in uses if _takes_rows(use.node, use.idx, graph)]
-        others = [use.node for use in uses if use.node not in gathers]
-        if (
-            not gathers
-            or table.dtype != ir.DataType.FLOAT
-            or table.is_graph_input()
-            or table.is_graph_output()
-        ):
-            continue
-        names = tuple(node.name or "" for node in gathers)
-        if not others and (site := _turned(graph, table, weights)) is not None:
-            yield TiedTable(table.name or "", site, True, names)
-        elif others and all(_reads_rows(node, table, nodes) for node in others):
-            site = nodes[others[0].name]
-            # Its integers are stored as MatMulInteger reads them.
-            turned = bool(site.dynamic) and others[0].attributes.get_int("transB", 0) == 1
-            yield TiedTable(table.name or "", site, turned, names)
-
-
-def tell_ties(
-    graph: ir.Graph, layers: Iterable[LayerPlan], weights: Sequence[WeightSite]
-) -> tuple[LayerPlan, ...]:
-    """Return the layers, with the reasons of Gathers from tied tables."""
-    tied: Mapping[str, str] = {
-        name: f"looks up rows of the table '{item.table}' in the integer weight of '{item.site.node}'"
-        for item in tied_tables(graph, weights)
-        for name in item.gathers
-    }
-    return tuple(replace(layer, reason=tied.get(layer.name, layer.reason)) for layer in layers)
-
-
-def _takes_rows(node: ir.Node, index: int, graph: ir.Graph) -> bool:
-    is_gather = node.op_type == "Gather" and node.domain == "" and node.graph is graph
-    return is_gather and index == 0 and node.attributes.get_int("axis", 0) == 0
-
-
-def _reads_rows(node: ir.Node, table: ir.Value, sites: Mapping[str | None, WeightSite]) -> bool:
-    site = sites.get(node.name)
-    if site is None or site.as_pair or site.as_product or site.kernel:
-        return False
-    if site.tensor != table.name or site.axis not in (None, 1 if site.block_kernel else 0):
-        return False
-    return sum(value is table for value in node.inputs) == 1
-
-
-def _turned(graph: ir.Graph, table: ir.Value, weights: Sequence[WeightSite]) -> WeightSite | None:
-    """Return the weight that is the transpose of a table."""
-    shape = constant_shape(table)[::-1]
-    if len(shape) != 2:
-        return None
-    for site in weights:
-        weight = graph.initializers[site.tensor]
-        if constant_shape(weight) != shape:
-            continue
-        own = all(use.node.name in {item.node for item in weights} for use in weight.uses())
-        along = 0 if site.block_kernel else 1
-        if own and not site.as_pair and site.axis in (None, along) and is_turned(table, weight):
-            return site
-    return None
-
-
-# Which tensors share a scale and zero point, and whose statistics decide them.
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Tensors that share parameters.
-
-    Attributes:
-        sources: by tensor, the tensor that its group is named after: the group's first measured tensor.
-        unions: by source, the tensors whose statistics decide together, if there are several.
-    """
-
-    sources: Mapping[str, str]
-    unions: Mapping[str, tuple[str, ...]]
-
-
-class Ties:
-    """Collects which tensors must have equal parameters, in any order.
-
-    Values that are only moved do not need their own statistics, because their source has them. Where an
-    operator ties its inputs and outputs, each is measured, and the union of the values decides.
-    """
-
-    def __init__(self) -> None:
-        self._moved: dict[str, str] = {}
-        self._tied: list[tuple[str, ...]] = []
-
-    def move(self, output: str, source: str) -> None:
-        """Note that ``output`` holds only values of ``source``."""
-        self._moved[output] = source
-
-    def tie(self, names: Iterable[str]) -> None:
-        """Note that the quantized ones among them share one scale and zero point; one of them is."""
-        self._tied.append(tuple(names))
-
-    def groups(self, order: Iterable[str]) -> Groups:
-        """Return the groups of the tensors in ``order``; a tensor comes after those that it is made from."""
-        roots: dict[str, str] = {}
-        for name in order:
-            moved_from = self._moved.get(name)
-            roots[name] = roots[moved_from] if moved_from is not None else name
-        place = {name: index for index, name in enumerate(roots)}
-        parents = {name: name for name in roots}
-        for names in self._tied:
-            tops = {_top(parents, roots[name]) for name in names if name in roots}
-            first, *others = sorted(tops, key=place.__getitem__)
-            parents.update(dict.fromkeys(others, first))
-        members: dict[str, list[str]] = {}
-        for name, root in roots.items():
-            if name == root:
-                members.setdefault(_top(parents, name), []).append(name)
-        unions = {source: tuple(found) for source, found in members.items() if len(found) > 1}
-        return Groups({name: _top(parents, root) for name, root in roots.items()}, unions)
-
-
-def _top(parents: dict[str, str], name: str) -> str:
-    while parents[name] != name:
-        parents[name] = parents[parents[name]]  # halves the path, so that long chains are cheap
-        name = parents[name]
-    return name

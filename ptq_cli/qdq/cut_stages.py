@@ -1,4 +1,4 @@
-"""A float graph and its quantized twin are cut into stages, so that one layer can run in either form.
+"""Stages: a float graph and its quantized twin, cut so that one layer can run in either form.
 
 Both are cut at the same tensors: where the quantized one has a pair of Q and DQ, where several stages read a
 tensor, and behind each operator with quantized constants. A stage is what makes such a tensor from others. It
@@ -15,7 +15,8 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.pair_operators import CLAMPS, DEQUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
-from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs, part_of, readers_by_value, values_read
+from ptq_cli.qdq.read.graph_parts import part_of, readers_by_value, values_read
+from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Form:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What makes a tensor, or several, from others: their names are those of the float model.
+    """Nodes that make a tensor, or several, from others: their names are those of the float model.
 
     Attributes:
         layer: the node whose quantization it is; empty if it has none of its own.
@@ -88,15 +89,7 @@ def cut_stages(
             or any(port.integers for port in (*other.inputs, *other.outputs))
             or any(node.op_type != twin.op_type for node, twin in zip(nodes, twin_nodes, strict=True))
         )
-        stage = Stage(
-            nodes=tuple(names),
-            layer=next(iter(layers), ""),
-            inputs=tuple(dict.fromkeys(port.tensor for port in floating.inputs)),
-            outputs=tuple(dict.fromkeys(port.tensor for port in floating.outputs)),
-            floating=floating,
-            quantized=other if differs else None,
-        )
-        stages.append(stage)
+        stages.append(_stage(names, next(iter(layers), ""), floating, other if differs else None))
     return tuple(stages)
 
 
@@ -107,21 +100,23 @@ def joined_stages(model: ir.Model, stages: Sequence[Stage], together: int) -> tu
     found = []
     for first in range(0, len(stages), together):
         names = tuple(name for stage in stages[first : first + together] for name in stage.nodes)
-        form = maker.form([nodes[name] for name in names])
-        stage = Stage(
-            nodes=names,
-            layer="",
-            inputs=tuple(dict.fromkeys(port.tensor for port in form.inputs)),
-            outputs=tuple(dict.fromkeys(port.tensor for port in form.outputs)),
-            floating=form,
-            quantized=None,
-        )
-        found.append(stage)
+        found.append(_stage(names, "", maker.form([nodes[name] for name in names]), None))
     return tuple(found)
 
 
+def _stage(names: Sequence[str], layer: str, floating: Form, quantized: Form | None) -> Stage:
+    return Stage(
+        nodes=tuple(names),
+        layer=layer,
+        inputs=tuple(dict.fromkeys(port.tensor for port in floating.inputs)),
+        outputs=tuple(dict.fromkeys(port.tensor for port in floating.outputs)),
+        floating=floating,
+        quantized=quantized,
+    )
+
+
 class _Grouping:
-    """Which nodes of the float graph are in one stage."""
+    """Groups the nodes of the float graph into stages."""
 
     def __init__(self, twins: TwinGraphs, readers: Readers, further: Collection[str]) -> None:
         self._graph, self._readers = twins.float_model.graph, readers

@@ -1,4 +1,4 @@
-"""What the metadata of an exported model say: who made it, of what, and by which settings."""
+"""Keys of an exported model's metadata: who made it, of what, and by which settings."""
 
 import json
 
@@ -26,7 +26,7 @@ VERSION = "ptq.version"
 
 
 def has_chosen_layers(model: ir.Model) -> bool:
-    """Return whether ptq wrote a model with layers that a user includes or excludes.
+    """Tell whether ptq wrote a model with layers that a user includes or excludes.
 
     Edge case:
         Overrides that are not a list of tables are not ptq's, and choose nothing.

@@ -15,8 +15,7 @@ from ptq_cli.qdq.cut_stages import Form, Stage, joined_stages
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.runtime.session import PREPACKED, Session
 
-JOINED = 16
-"""Stages that run as one where only a tensor before them is on a grid."""
+JOINED = 16  # stages that run as one where only a tensor before them is on a grid
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Held:
 
 
 Tensors = Mapping[str, Held]
-"""By the tensor's name in the float model."""
+"""Tensors between stages, by the name in the float model."""
 
 
 def floats_of(held: Held, pair: ActivationPair | None) -> Array:
@@ -149,7 +148,7 @@ class StagedModel:
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
     def _changed_tensors(self, layer: str, base: Tensors, *, quantized: bool) -> "_Overlay":
-        """Return what runs again, of which only outputs are kept."""
+        """Run again the stages behind a layer; only outputs are kept."""
         indices = self.behind(layer)
         last_reader = {name: index for index in indices for name in self.stages[index].inputs}
         tensors = _Overlay(base)
@@ -206,7 +205,7 @@ def _session(form: Form) -> Session:
 
 
 class _Overlay(dict[str, Held]):
-    """What a variant made, above what it shares with the model that it is a variant of."""
+    """Tensors of a variant, above those that it shares with the model that it is a variant of."""
 
     def __init__(self, base: Tensors) -> None:
         super().__init__()

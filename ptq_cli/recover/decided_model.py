@@ -12,7 +12,7 @@ from ptq_cli.models.opset import opset_of, raise_opset
 from ptq_cli.placement.fastest_placement import LatencyPreference
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.write.constant_pairs import Places
+from ptq_cli.qdq.write.constant_pairs import NamesBySite
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recover.float_layers import FloatLayers
@@ -41,7 +41,7 @@ class DecidedModel:
     work: Mapping[str, int | None] = field(default_factory=dict)
     begun: ConstantsFile | None = None
 
-    def write(self, model: ir.Model) -> Places:
+    def write(self, model: ir.Model) -> NamesBySite:
         """Make a graph the quantized one, in place; return where it holds what was decided."""
         return quantize_in_place(model, self.plan, self.parameters)
 

@@ -8,10 +8,10 @@ import onnx_ir as ir
 from ptq_cli.placement.fastest_placement import Seam, circuit_of_profile, predicted, unit_sides
 from ptq_cli.placement.machine_profile import MachineProfile
 from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.cost_benefit import Sizes, conversions_at_each_run, integer_time, savings
+from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.worth import Sizes, conversions_at_each_run, integer_time, savings
 from ptq_cli.recipe.known_modes import ROW
 
 LOUD = 64
@@ -121,13 +121,12 @@ class Steps:
     def _plan(self, move: Move) -> Plan:
         if move not in self._plans:  # What a tensor asks for is the first step, and each limit begins alike.
             in_float, dynamic = move
-            self._plans[move] = make_plan(
-                self._model,
-                self._target,
+            choices = LayerChoices(
                 excluded={**self._excluded, **dict.fromkeys(in_float, REASON)},
                 dynamic={**self._dynamic, **dict.fromkeys(dynamic, ROW)},
-                may_be_empty=True,
-                alone=self._target_plan,
+            )
+            self._plans[move] = make_plan(
+                self._model, self._target, choices, may_be_empty=True, alone=self._target_plan
             )
         return self._plans[move]
 

@@ -15,8 +15,8 @@ from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.core.pair_sums import exceeds_pairs, mates_along
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
+from ptq_cli.plan.embedding_tables import tied_tables
 from ptq_cli.plan.graph_questions import is_constant
-from ptq_cli.plan.requests import tied_tables
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.constant_pairs import bias_key, storage_key
 from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, Parameters

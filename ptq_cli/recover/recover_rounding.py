@@ -20,7 +20,7 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
+from ptq_cli.qdq.write.constant_pairs import NamesBySite, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
 from ptq_cli.recipe.known_modes import ROUND, WEIGHED
 from ptq_cli.recover.block_layer import SharedReads, solve_blocks
@@ -93,7 +93,7 @@ class RecoveredRounding:
 
 def recover_rounding(
     twins: TwinGraphs,
-    places: Places,
+    places: NamesBySite,
     plan: Plan,
     parameters: Parameters,
     free: Mapping[WeightSite, bool],
@@ -188,7 +188,7 @@ class _Walk:
     def __init__(
         self,
         twins: TwinGraphs,
-        places: Places,
+        places: NamesBySite,
         parameters: Parameters,
         stages: Sequence[Stage],
         samples: RecoverySamples,

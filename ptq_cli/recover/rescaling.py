@@ -25,8 +25,8 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.placement.planning import as_asked
-from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.dynamic_layers import TWO_ACTIVATIONS, dynamic_operators, slow_layers
+from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
 from ptq_cli.recipe.known_modes import DYNAMIC, EQUALIZE, ROW
@@ -225,9 +225,10 @@ def _judged(subject: CalibrationSubject, resolved: Resolved) -> Plan | None:
     computing = dynamic_operators(target)
     nodes = (node for node in every_node(graph.graph) if node.op_type in computing)
     # A product of two activations stays in float where ranges are found at each run.
-    excluded = {node.name or "": COMPUTED for node in nodes if node.name not in dynamic}
+    excluded = {node.name or "": TWO_ACTIVATIONS for node in nodes if node.name not in dynamic}
     excluded |= slow_layers(graph, target)
-    return make_plan(graph, target, excluded=excluded, dynamic=dynamic, may_be_empty=True)
+    choices = LayerChoices(excluded=excluded, dynamic=dynamic)
+    return make_plan(graph, target, choices, may_be_empty=True)
 
 
 def _with_few_bits(plan: Plan, settings: ActivationSettings) -> Plan:

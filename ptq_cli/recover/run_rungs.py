@@ -20,7 +20,7 @@ from ptq_cli.placement.ranges import (
 )
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
+from ptq_cli.qdq.write.constant_pairs import NamesBySite, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants
 from ptq_cli.recipe.known_modes import ROUND, WEIGHED
 from ptq_cli.recipe.quantizer_families import ScaledWeights
@@ -177,7 +177,7 @@ class Recovering:
             self._keep(found.decided)
         return _effect(ROUND, found, kept, (found.before, found.after), learned, judged)
 
-    def _written(self) -> tuple[ir.Model, Places]:
+    def _written(self) -> tuple[ir.Model, NamesBySite]:
         """Return the model as it would be written now, and where it holds what was decided."""
         model = with_opset(self.float_model.load(), self.made.placement.opset, "the float model")
         return model, self.made.write(model)

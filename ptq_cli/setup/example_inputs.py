@@ -24,7 +24,7 @@ from ptq_cli.models.batch_axes import with_axes
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import Axes, Example, ModelSource
 from ptq_cli.models.static_shapes import SAMPLES
-from ptq_cli.plan.multiply_accumulates import bind_shapes
+from ptq_cli.plan.bound_shapes import bind_shapes
 
 Shapes = Mapping[str, Sequence[int]]
 EXAMPLE_SAMPLES = 2

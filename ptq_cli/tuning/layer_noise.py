@@ -14,9 +14,9 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.progress import ProgressCallback, RunProgress, pooled_results
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.pipeline.evaluation.sample_pieces import pieces_of
+from ptq_cli.plan.cost_benefit import COSTS
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.worth import PER_NODE
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel, Tensors
@@ -67,7 +67,7 @@ class _Told:
         self._each, self._progress = runs, progress
         products = multiply_accumulates(twins.float_model).counts
         stages = [
-            sum((products.get(name) or 0) + PER_NODE for name in stage.nodes) for stage in staged.stages
+            sum((products.get(name) or 0) + COSTS.per_node for name in stage.nodes) for stage in staged.stages
         ]
         self._works = {name: sum(stages[index] for index in staged.behind(name)) for name in staged.layers}
         self._done = self._runs = 0

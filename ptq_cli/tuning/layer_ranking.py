@@ -11,8 +11,8 @@ from ptq_cli.core.documents import decode, encode, strict_json
 from ptq_cli.core.errors import ReportError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.read_files import read_file
+from ptq_cli.plan.cost_benefit import float_costs
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.worth import float_costs
 from ptq_cli.recipe.sections import SIZE
 from ptq_cli.setup.resumable import Tell, read_checkpoint
 from ptq_cli.tuning.candidate import Seen

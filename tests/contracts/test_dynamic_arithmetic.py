@@ -9,9 +9,9 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.read.twin_graphs import dynamic_parts
+from ptq_cli.qdq.read.dynamic_parts import dynamic_parts
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
 from tests.each_case import each_case
@@ -86,7 +86,7 @@ def run(model: onnx.ModelProto, x: Floats, *, optimize: bool) -> Floats:
 @each_case("layer", LAYERS)
 def test_a_layer_equals_its_arithmetic(layer: str, kind: str, opset: int) -> None:
     model = layer_model(layer, opset)
-    plan = make_plan(model, load_target("ort-cpu"), dynamic={"layer": kind})
+    plan = make_plan(model, load_target("ort-cpu"), LayerChoices(dynamic={"layer": kind}))
     assert not plan.activations and [site.dynamic for site in plan.weights] == [kind]
     assert [item.dynamic for item in plan.layers if item.name == "layer"] == [True]
     parameters = decide_all(model, plan, lambda _: pytest.fail("nothing has a range"))
@@ -119,7 +119,7 @@ def test_layers_that_read_one_tensor_make_its_integers_once() -> None:
         make("Add", ["a", "b"], ["y"], "sum"),
     ]
     model = make_model(nodes, {"q": (8, 8), "k": (8, 8)}, ["n", 8], 17)
-    plan = make_plan(model, load_target("ort-cpu"), dynamic={"query": "row", "key": "row"})
+    plan = make_plan(model, load_target("ort-cpu"), LayerChoices(dynamic={"query": "row", "key": "row"}))
     quantize_in_place(model, plan, decide_all(model, plan, lambda _: pytest.fail("nothing has a range")))
     made = [node.op_type for node in model.graph]
     assert (made.count("QuantizeLinear"), made.count("MatMulInteger")) == (1, 2)

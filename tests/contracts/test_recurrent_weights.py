@@ -14,7 +14,7 @@ from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.operators import parameter_count, stored_formats
+from ptq_cli.qdq.proof.stored_layers import parameter_count, stored_formats
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.constant_values import constant_values
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs

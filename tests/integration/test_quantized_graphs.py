@@ -87,8 +87,10 @@ def test_pairs_that_are_there_are_kept_and_said_so() -> None:
     before = serialized(model)
     prepared = prepare_model(model, "m.onnx")
     assert prepared.notes == ("3 nodes already quantize or dequantize, and are kept as they are",)
-    reasons = {layer.name: layer.reason for layer in make_plan(prepared.model, load_target("ort-cpu")).layers}
-    assert reasons["h"].startswith("already quantized")
+    plan = make_plan(prepared.model, load_target("ort-cpu"))
+    reasons = {layer.name: layer.reason for layer in plan.layers}
+    assert reasons["h"] == "already quantized: 'd' comes from DequantizeLinear 'd'"
+    assert ([site.node for site in plan.weights], list(plan.activations)) == (["y"], ["r"])
     after = quantized(prepared.model, seeds=SEEDS)
     found = {name: value.const_value.numpy() for name, value in after.graph.initializers.items()}
     np.testing.assert_array_equal(found["w"], constants["w"])

@@ -9,7 +9,7 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.operators import OUT_OF_PLACE, prove_operators
 from ptq_cli.qdq.proof.target_faults import target_faults
-from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, make_quantize
+from ptq_cli.qdq.write.new_nodes import NewNodes
 from ptq_cli.runtime.onnxruntime_engine import find_kernels
 from tests.each_case import each_case
 from tests.unit.plan.cases.tables import CASES
@@ -36,25 +36,20 @@ def with_random_pairs(model: ir.Model, seed: int) -> ir.Model:
             continue
         uses = [(use.node, use.idx) for use in value.uses()]
         zero = np.array(0, np.int8) if is_stored else np.array(random.choice([0, 100]), np.uint8)
-        scale = add_initializer(graph, f"{value.name}.s", np.array(SCALE, np.float32))
-        zeros = add_initializer(graph, f"{value.name}.z", zero)
+        new, name = NewNodes(graph), value.name or ""
+        constants = new.constant(f"{name}.s", np.float32(SCALE)), new.constant(f"{name}.z", zero)
         if value.const_value is not None:
             steps = np.clip(np.rint(value.const_value.numpy() / SCALE), -127, 127).astype(np.int8)
-            restore = make_dequantize(
-                add_initializer(graph, f"{value.name}.q", steps), scale, zeros, f"{value.name}.d"
-            )
-            new = [restore]
+            pair = [new.dequantize(new.constant(f"{name}.q", steps), constants, name)]
         else:
-            quantize = make_quantize(value, scale, zeros, f"{value.name}.quantize")
-            restore = make_dequantize(quantize.outputs[0], scale, zeros, f"{value.name}.d")
-            new = [quantize, restore]
+            pair = [*new.pair(value, constants, name)]
         producer = value.producer()
         if producer is None:
-            graph.insert_before(next(iter(graph)), new)
+            graph.insert_before(next(iter(graph)), pair)
         else:
-            graph.insert_after(producer, new)
+            graph.insert_after(producer, pair)
         for reader, index in uses:
-            reader.replace_input_with(index, restore.outputs[0])
+            reader.replace_input_with(index, pair[-1].outputs[0])
     return model
 
 

@@ -19,7 +19,7 @@ from ptq_cli.core.pair_sums import (
 )
 from ptq_cli.placement.weight_families import weight_quantizer, weight_site
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.integer_storage import as_it_is
+from ptq_cli.qdq.write.integer_storage import in_memory
 from ptq_cli.qdq.write.site_parameters import decide_weight
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
 from ptq_cli.recipe.quantizer_families import (
@@ -79,7 +79,7 @@ def test_no_pair_exceeds_its_sum_whatever_quantizes_it(
     bias = BiasNeed(np.float32([1e6, 0, 0, 0]), 0.01)
     for method in ("max", "mse"):
         quantizer = weight_quantizer(family, AmaxSettings(weight_method=method), packed=False)
-        decided = decide_weight(weight, {made: quantizer}, {made: bias}, as_it_is)
+        decided = decide_weight(weight, {made: quantizer}, {made: bias}, in_memory)
         (found,) = decided.values()
         assert made.pairs is not None and not exceeds_pairs(found.stored.values(), made.pairs)
 

@@ -1,4 +1,4 @@
-"""Outputs and integer kernels of the optimized graph, beside the graph as written."""
+"""Graph as a runtime optimizes it, compared with the graph as written: outputs, and kernel by kernel."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,12 @@ import onnx_ir as ir
 
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, is_array
-from ptq_cli.evaluation.proof.verification import KernelComparison, KernelDifference, OutputDifference
+from ptq_cli.evaluation.proof.verification import (
+    KERNEL_STEPS,
+    KernelComparison,
+    KernelDifference,
+    OutputDifference,
+)
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.qdq.proof.kernels_apart import KernelUnit, kernels_apart
 from ptq_cli.runtime.engine import Engine
@@ -17,8 +22,8 @@ from ptq_cli.runtime.onnxruntime_engine import EXACT_BLOCKS, ONNX_RUNTIME
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.timing import Inputs, batch_size
 
-STEPS = 255  # steps of an 8-bit grid
-DOUBTFUL_DB = 30.0  # if the two graphs differ only by rounding, their SQNR is usually above this
+STEPS = 255  # of an 8-bit grid
+DOUBTFUL_DB = 30.0  # where two graphs differ only by rounding, their SQNR is usually above this
 CLEAR_DB = 60.0  # above this no integer differs by more than a thousandth of what reaches an output
 STAGE = "comparing kernels"
 
@@ -41,8 +46,9 @@ def compare_optimized(
     ``grids`` has the scale of each output that is quantized. As it is written, the graph runs with ONNX
     Runtime, without optimizations.
 
-    Edge case: NaN in both is not a difference; NaN in one of them, or another shape, is an infinite one.
-    Outputs of other integers than a quantized output's, of booleans, and sequences are ignored.
+    Edge case:
+        NaN in both is not a difference; NaN in one of them, or another shape, is an infinite one. Outputs of
+        other integers than a quantized output's, of booleans, and sequences are ignored.
     """
     stage = "comparing outputs"
     progress(Progress(stage, 0, None))
@@ -117,7 +123,6 @@ def compare_kernels(
     model: ir.Model,
     batches: Iterable[Inputs],
     grids: Mapping[str, float],
-    limit: float,
     *,
     threads: int = 1,
     engine: Engine = EXACT_BLOCKS,
@@ -130,8 +135,7 @@ def compare_kernels(
     every kernel is right. A kernel that saturates, or computes something else, is many steps apart alone.
     Weights in blocks are computed at accuracy level 0: what another level rounds is the session's choice.
 
-    ``grids`` has the scale of each output that is quantized, ``limit`` is the largest difference that passes,
-    in steps.
+    ``grids`` has the scale of each output that is quantized.
     """
     progress(Progress(STAGE, 0, None))
     cut = kernels_apart(model)
@@ -149,7 +153,7 @@ def compare_kernels(
         progress(Progress(STAGE, samples, None))
     differences = [item for sums in found.values() if (item := sums.difference()).steps]
     worst_first = tuple(sorted(differences, key=lambda item: (-item.steps, -(item.share or 0.0))))
-    return KernelComparison(samples=samples, kernels=len(found), differences=worst_first, limit=limit)
+    return KernelComparison(samples=samples, kernels=len(found), differences=worst_first, limit=KERNEL_STEPS)
 
 
 class _Sums:

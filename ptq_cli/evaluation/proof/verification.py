@@ -8,6 +8,8 @@ from ptq_cli.evaluation.document.report_document import NOTHING, Saturation
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import Fault
 
+KERNEL_STEPS = 2.0  # default limit: rounding explains one step of a kernel, a second what is fused further
+
 
 @dataclass(frozen=True, kw_only=True)
 class OutputDifference:

@@ -26,12 +26,12 @@ from ptq_cli.placement.ranges import (
 )
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.dynamic_layers import dynamic_candidates
-from ptq_cli.plan.formats import expose_clamps, fit_clamps, raise_zero_points
+from ptq_cli.plan.fitted_grids import expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.write.integer_storage import Keep, StreamedWeights, as_it_is
+from ptq_cli.qdq.write.integer_storage import StreamedWeights, WeightStorage, in_memory
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.qdq.write.weight_quantizer import Memory, RememberedQuantizer
 from ptq_cli.recipe.known_modes import IN_FLOAT, RANGES, ROW
@@ -68,7 +68,7 @@ def decided_model(
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     calibration = with_moved_statistics(calibration, graph.graph)
     begun = ConstantsFile(output.parent, output.name) if float_model.is_apart else None
-    keep = StreamedWeights(begun) if begun is not None else as_it_is
+    keep = StreamedWeights(begun) if begun is not None else in_memory
     # Trials of activations decide the same weights again; those of a large model would fill the memory.
     memory: Memory | None = {} if begun is None else None
     plan = plan if plan is not None else make_plan(graph, target)
@@ -83,7 +83,7 @@ def decided_model(
     def build(placed: Placement) -> tuple[ir.Model, Plan]:
         if float_model.size >= SMALLEST_MAPPED:  # Earlier trials are cycles, which nothing looks for here.
             gc.collect()
-        trial = _decide(float_model.load(), placed, target, calibration, name, as_it_is, memory)
+        trial = _decide(float_model.load(), placed, target, calibration, name, in_memory, memory)
         trial.write(trial.model)
         return trial.model, trial.plan
 
@@ -150,7 +150,7 @@ def _decide(
     target: Target,
     calibration: Calibration,
     name: str,
-    keep: Keep,
+    keep: WeightStorage,
     memory: Memory | None,
 ) -> DecidedModel:
     settings = placement.settings

@@ -8,8 +8,8 @@ import onnx
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.plan.target.rules import OpRule, Target
 
+# Axis of the output channels in each operator's weight; for Gemm without transposition.
 OUTPUT_CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
-"""The axis of the output channels in each operator's weight; for Gemm without transposition."""
 
 
 def operator_mistakes(target: Target) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What a target's table says: one frozen dataclass for each of its tables."""
+"""Rules of a target: one frozen dataclass for each table of its file."""
 
 from dataclasses import dataclass, field
 
@@ -12,19 +12,15 @@ OUTPUTS = ("always", "asked")
 STORED = ("integers", "pairs", "products")
 BIASES = ("int32", "float")
 CLAMPED_SUM = "clamped_sum"
-INTEGER_FORMS = {CLAMPED_SUM: "HardSwish"}
-"""Which operator each is a form of."""
-QUICK_GELU = "QuickGelu"
-"""ONNX Runtime's own operator for ``x * sigmoid(alpha * x)``."""
-JOINED_AXES = "joined axes"
-"""How an operator with ``join_axes`` is written."""
-IMAGE_AXIS = "image axis"
-"""How one with ``image_axis`` is."""
+INTEGER_FORMS = {CLAMPED_SUM: "HardSwish"}  # by form, the operator that is written so
+QUICK_GELU = "QuickGelu"  # ONNX Runtime's own operator for ``x * sigmoid(alpha * x)``
+JOINED_AXES = "joined axes"  # form of an operator with ``join_axes``
+IMAGE_AXIS = "image axis"  # form of an operator with ``image_axis``
 ONNXRUNTIME = "onnxruntime"
 OPENVINO = "openvino"
 QNN = "qnn"
+# Titles of the runtimes, by the name that a table has; ``runtime.engine_registry`` runs them.
 RUNTIME_TITLES = {ONNXRUNTIME: "ONNX Runtime", OPENVINO: "OpenVINO", QNN: "HTP simulator"}
-"""What their makers call the runtimes, by the name that a table has; ``runtime.engines`` runs them."""
 RUNTIMES = ("", *RUNTIME_TITLES)
 KERNELS = ("", DYNAMIC_LSTM)
 PAIR_ORDERS = (ACROSS, RESTART)

@@ -36,14 +36,18 @@ __all__ = ["OpRule", "Target", "known_targets", "load_target", "target_names"]
 TARGETS = Path(__file__).parent / "tables"
 ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
 WEIGHTS = ("int8",)
-OLDEST, WIDE = 13, 21
-"""The first opset with a scale per channel, and the first with 16-bit integers."""
+OLDEST, WIDE = 13, 21  # the first opset with a scale per channel, and the first with 16-bit integers
 MOST_CHANNELS = 64
-LARGEST_OF_ALL = 254
-"""The sum of two weights of 8 bits in a narrow range: a limit above it would be none."""
+KEYS_OF_KIND = {
+    "join": ("ties", "fused_behind", "fixed"),
+    "same": ("outputs",),
+    "compute": ("weight", "bias", "merged_by", "dynamic", "dynamic_note"),
+    "stored": ("constants", "kernel", "kernel_from"),
+}
+LARGEST_OF_ALL = 254  # sum of two weights of 8 bits in a narrow range: a limit above it would be none
 
-Said = Iterator[tuple[bool, str, str]]
-"""Whether a check passed, the message if it did not, and the hint."""
+Checks = Iterator[tuple[bool, str, str]]
+"""Checks: whether it passed, the message if it did not, and the hint."""
 
 
 def target_names() -> tuple[str, ...]:
@@ -117,7 +121,7 @@ def _whole_table(path: Path, where: str) -> dict[str, Any]:
     return merge_tables({key: value for key, value in whole.items() if key != "name"}, table)
 
 
-def _checks(target: Target) -> Said:
+def _checks(target: Target) -> Checks:
     yield bool(target.name.strip()), "'name' is empty", "give the target a name"
     yield target.opset >= OLDEST, f"'opset' is {target.opset}, expected {OLDEST} or later", "write 13"
     yield from _one_of("bias.format", target.bias.format, BIASES)
@@ -143,38 +147,26 @@ def _checks(target: Target) -> Said:
     yield (
         any(rule.kind == "compute" for rule in target.op.values()),
         "no [op.…] has kind 'compute'",
-        ("without one nothing is quantized; see docs/targets.md"),
+        "without one nothing is quantized; see docs/targets.md",
     )
 
 
-def _operator(where: str, rule: OpRule, opset: int) -> Said:
+def _operator(where: str, rule: OpRule, opset: int) -> Checks:
     yield from _one_of(f"{where}.kind", rule.kind, KINDS)
     yield from _one_of(f"{where}.output", rule.output, OUTPUTS)
     yield from _one_of(f"{where}.outputs", rule.outputs, ("first", "all"))
     yield (
         rule.kind != "compute" or bool(rule.activations),
         f"'{where}.activations' is missing",
-        ("name the inputs that are quantized, such as [0]"),
+        "name the inputs that are quantized, such as [0]",
     )
     numbers = [*rule.activations, *rule.constants, rule.weight or 0, rule.bias or 0]
     yield min(numbers) >= 0, f"'{where}' names an input below 0", "inputs are counted from 0"
-    for key, kinds in (
-        ("ties", ("join",)),
-        ("fused_behind", ("join",)),
-        ("fixed", ("join",)),
-        ("outputs", ("same",)),
-        ("weight", ("compute",)),
-        ("bias", ("compute",)),
-        ("merged_by", ("compute",)),
-        ("constants", ("stored",)),
-        ("kernel", ("stored",)),
-        ("kernel_from", ("stored",)),
-        ("dynamic", ("compute",)),
-        ("dynamic_note", ("compute",)),
-    ):
-        is_set = getattr(rule, key) not in (None, False, [], {}, "first", "", 0)
-        message = f"'{where}.{key}' belongs to kind '{kinds[0]}', but this kind is '{rule.kind}'"
-        yield not is_set or rule.kind in kinds, message, f"remove '{key}'"
+    for kind, keys in KEYS_OF_KIND.items():
+        for key in keys:
+            is_set = getattr(rule, key) not in (None, False, [], {}, "first", "", 0)
+            message = f"'{where}.{key}' belongs to kind '{kind}', but this kind is '{rule.kind}'"
+            yield not is_set or rule.kind == kind, message, f"remove '{key}'"
     form = INTEGER_FORMS.get(rule.integer_form, "")
     yield from _one_of(f"{where}.integer_form", rule.integer_form, ("", *INTEGER_FORMS))
     fits = not form or (rule.kind == "join" and where == f"op.{form}")
@@ -196,7 +188,7 @@ def _operator(where: str, rule: OpRule, opset: int) -> Said:
         yield from _weight(f"{where}.weights", rule.weights)
 
 
-def _stored(where: str, op_type: str, rule: OpRule, target: Target) -> Said:
+def _stored(where: str, op_type: str, rule: OpRule, target: Target) -> Checks:
     """Check what an operator says of weights that are integers although its activations are not."""
     yield (
         rule.kind != "stored" or bool(rule.constants),
@@ -218,7 +210,7 @@ def _stored(where: str, op_type: str, rule: OpRule, target: Target) -> Said:
     )
 
 
-def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
+def _activation(where: str, rule: ActivationRule, opset: int) -> Checks:
     yield from _multiple(where, rule.channel_multiple)
     for key, names in (("format", [rule.format]), ("formats", rule.formats), ("simulated", rule.simulated)):
         known = (*ACTIVATIONS, *FLOATS) if key == "formats" else ACTIVATIONS
@@ -229,16 +221,16 @@ def _activation(where: str, rule: ActivationRule, opset: int) -> Said:
         yield (
             not wide or opset >= WIDE,
             f"'{where}.format' is {rule.format}, which needs opset {WIDE}",
-            (f"write opset = {WIDE}"),
+            f"write opset = {WIDE}",
         )
 
 
-def _multiple(where: str, number: int) -> Said:
+def _multiple(where: str, number: int) -> Checks:
     message = f"'{where}.channel_multiple' is {number}, expected 1 to {MOST_CHANNELS}"
     yield 1 <= number <= MOST_CHANNELS, message, "write 1 to leave the channels as they are"
 
 
-def _weight(where: str, rule: WeightRule) -> Said:
+def _weight(where: str, rule: WeightRule) -> Checks:
     yield from _multiple(where, rule.channel_multiple)
     yield from _one_of(f"{where}.format", rule.format, WEIGHTS)
     yield from _one_of(f"{where}.stored", rule.stored, STORED)
@@ -267,7 +259,7 @@ def _weight(where: str, rule: WeightRule) -> Said:
     yield not (pairs and rule.packed), message, "remove 'packed' or 'stored'"
 
 
-def _one_of(key: str, value: str, known: tuple[str, ...]) -> Said:
+def _one_of(key: str, value: str, known: tuple[str, ...]) -> Checks:
     names = ", ".join(f"'{name}'" for name in known)
     message = f"'{key}' is '{value}'{did_you_mean(value, list(known))}, expected one of {names}"
     yield value in known, message, f"correct '{key}'"

@@ -1,4 +1,4 @@
-"""What a quantized graph is held to: its structure, its target's rules, the kernels it runs on.
+"""Proofs about a quantized graph: its structure, its target's rules, the kernels it runs on.
 
 What may enter: a question about a quantized graph that has a certain answer, with the reason.
 """

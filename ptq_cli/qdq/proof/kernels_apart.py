@@ -1,4 +1,4 @@
-"""Cuts a quantized graph at its integers, so that each kernel can be run on the integers of the file."""
+"""Quantized graph cut at its integers, so that each kernel can be run on the integers of the file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,15 +10,14 @@ from ptq_cli.models.names import FreshNames
 from ptq_cli.models.pair_operators import CLAMPS, DEQUANTIZE, QUANTIZE, dequantized_by
 from ptq_cli.qdq.read.pair_grids import grid_of
 
+# Steps of a type's grid that are one of an 8-bit grid over the same range.
 STEP_OF_8_BITS = {ir.DataType.UINT8: 1, ir.DataType.INT8: 1, ir.DataType.UINT16: 257, ir.DataType.INT16: 257}
-"""How many steps of a type's grid are one of an 8-bit grid over the same range."""
-FLOAT_ROUNDING = 2.0**-20
-"""Of the largest summand: what the order of a float32 sum changes, with three bits to spare."""
+FLOAT_ROUNDING = 2.0**-20  # of the largest summand: the order of a float32 sum, with three bits to spare
 
 
 @dataclass(frozen=True, kw_only=True)
 class KernelUnit:
-    """What lies between integers: an operator with what ONNX Runtime may merge into its kernel.
+    """Part of a graph between integers: an operator with others that may be merged into its kernel.
 
     Attributes:
         tensor: the integers that it makes, or an output of the model.
@@ -61,7 +60,7 @@ def kernels_apart(model: ir.Model) -> KernelsApart:
     outputs = [*cuts, *kept]
     units = tuple(_unit(value) for value in outputs)
     for value in cuts:
-        value.type = ir.TensorType(_dtype(value))
+        value.type = ir.TensorType(grid_of(_made_by(value)).dtype)
         value.shape = None if value.shape is None else ir.Shape([None] * len(value.shape))
     whole.graph.outputs[:] = outputs
     stored = serialize(whole)
@@ -88,17 +87,15 @@ def _makes_integers(node: ir.Node) -> bool:
     return node.op_type == QUANTIZE and is_computed and grid_of(node).dtype in STEP_OF_8_BITS
 
 
-def _dtype(integers: ir.Value) -> ir.DataType:
-    node = integers.producer()
-    if node is None:
-        raise ValueError(f"'{integers.name}' is not computed")
-    return grid_of(node).dtype
-
-
-def _unit(value: ir.Value) -> KernelUnit:
+def _made_by(value: ir.Value) -> ir.Node:
     node = value.producer()
     if node is None:
         raise ValueError(f"'{value.name}' is not computed")
+    return node
+
+
+def _unit(value: ir.Value) -> KernelUnit:
+    node = _made_by(value)
     quantize = node if _makes_integers(node) else None
     while node.op_type in (QUANTIZE, *CLAMPS):
         source = node.inputs[0]
@@ -106,7 +103,7 @@ def _unit(value: ir.Value) -> KernelUnit:
         if producer is None or producer.op_type == DEQUANTIZE:
             break
         node = producer
-    step = STEP_OF_8_BITS[_dtype(value)] if quantize is not None else 0
+    step = STEP_OF_8_BITS[grid_of(quantize).dtype] if quantize is not None else 0
     rounding = _rounding(node, quantize) if quantize is not None else 0
     return KernelUnit(
         tensor=value.name or "", node=node.name or "", op=node.op_type, step=step, rounding=rounding

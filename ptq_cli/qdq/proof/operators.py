@@ -1,36 +1,29 @@
 """Proof: whether each operator of a quantized graph computes in integers, and if not, why."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node, input_at
-from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS, is_integer_operator
+from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.pair_operators import (
-    DEQUANTIZE,
     QUANTIZE,
     carries_four_bits,
     dequantized_by,
     is_pair_node,
     multiplies_four_bits,
 )
-from ptq_cli.plan.dynamic_layers import DYNAMIC
-from ptq_cli.plan.graph_questions import constant_size, is_constant, parameter_size, rule_of
+from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
-from ptq_cli.plan.sites import LayerPlan, Plan
+from ptq_cli.plan.neighbors import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES, Target
-from ptq_cli.qdq.proof.carried_pairs import float_reason, is_merged_bias, restored_by
-from ptq_cli.qdq.read.pair_grids import (
-    UNPACKING,
-    grid_of,
-    is_stored_as_product,
-    product_of,
-    stored_integers,
-    unpacking_nodes,
-)
-from ptq_cli.qdq.read.twin_graphs import DynamicPart, dynamic_parts, inside_parts
+from ptq_cli.qdq.proof.carried_pairs import restored_by
+from ptq_cli.qdq.proof.float_reasons import float_reason, is_merged_bias
+from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts, inside_parts
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.read.stored_constants import is_stored_as_product, stored_integers, unpacking_nodes
 from ptq_cli.runtime.engine import ON_FLOATS, Kernel
 
 OUT_OF_PLACE = "{} leaves it in float, and no rule of the target explains why"
@@ -39,8 +32,8 @@ SIGNED = (
     "operator's inputs and result then differ"
 )
 WITHOUT_PAIRS = "not each of its inputs and its result has a pair, so the HTP computes it in float16"
+# Operators on integers whose result is float: what moves it does not move integers.
 RETURN_FLOATS = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
-"""Operators on integers whose result is float: what moves it does not move integers."""
 ONCE = "computed once, when the model is loaded"
 
 
@@ -74,13 +67,9 @@ def prove_operators(
         name = node.name or ""
         if name in parts:
             proofs.append(_dynamic_proof(parts[name], work, kernels))
-        elif node not in inside and node not in unpacking and not _only_carries(node):
+        elif not (node in inside or node in unpacking or is_pair_node(node) or carries_four_bits(node)):
             proofs.append(_proof(node, target, work, kernels[name] if kernels is not None else None))
     return tuple(proofs)
-
-
-def _only_carries(node: ir.Node) -> bool:
-    return is_pair_node(node) or carries_four_bits(node)
 
 
 def _dynamic_proof(
@@ -106,7 +95,8 @@ def _proof(node: ir.Node, target: Target, work: MultiplyAccumulates, kernel: Ker
     name = node.name or ""
     # What is computed at loading is not part of a run.
     count = 0 if reason == ONCE else work.counts[name]
-    touched = any(_is_restored(value) for value in node.inputs if value is not None)
+    reads = (value for value in node.inputs if value is not None)
+    touched = any(is_pair_node(value.producer()) or is_stored_as_product(value) for value in reads)
     touched = touched or any(is_pair_node(use.node) for output in node.outputs for use in output.uses())
     return OperatorProof(
         name=name,
@@ -137,7 +127,7 @@ def _by_rules(node: ir.Node, target: Target) -> Placed:
 
 
 def _is_integer_form(node: ir.Node, target: Target) -> bool:
-    """Return whether a node is an operator on integers, or moves integers that such an operator returns."""
+    """Tell whether a node is an operator on integers, or moves integers that such an operator returns."""
     current: ir.Node | None = node
     while current is not None and not is_integer_operator(current.op_type):
         rule, source = rule_of(current, target), current.inputs[0] if current.inputs else None
@@ -161,27 +151,22 @@ def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
         if rule is None or rule.kind != "compute":
             return "part", _before(node)
         return "float", reason or "merged into another operator, in float"
-    return "float", reason or _unexplained(node, target, kernel)
-
-
-def _unexplained(node: ir.Node, target: Target, kernel: Kernel) -> str:
-    """Return why a kernel is float that the target's rules make integer."""
-    if kernel.name == ON_FLOATS:
-        return WITHOUT_PAIRS
-    if target.runtime == ONNXRUNTIME and _reads_signed(node, target):
-        return SIGNED
-    return OUT_OF_PLACE.format(RUNTIME_TITLES[target.runtime])
+    if reason or kernel.name == ON_FLOATS:
+        return "float", reason or WITHOUT_PAIRS
+    is_signed = target.runtime == ONNXRUNTIME and _reads_signed(node, target)
+    return "float", SIGNED if is_signed else OUT_OF_PLACE.format(RUNTIME_TITLES[target.runtime])
 
 
 def _blocks_reason(node: ir.Node, target: Target, kernel: Kernel) -> str:
-    rule, described = rule_of(node, target), in_blocks(node, target)
-    if rule is None or rule.blocks is None or not described or kernel.name != rule.blocks.kernel:
+    described = in_blocks(node, target)
+    blocks = target.op[node.op_type].blocks if described else None
+    if blocks is None or kernel.name != blocks.kernel:
         return ""
     return f"{described}, which {kernel.name} reads beside float activations"
 
 
 def in_blocks(node: ir.Node, target: Target) -> str:
-    """Return what a layer's weight is stored as, if the target has a kernel for it; or an empty string."""
+    """Describe a layer's weight in blocks, if the target has a kernel for it; or an empty string."""
     rule = rule_of(node, target)
     value = input_at(node, rule.weight) if rule is not None and rule.blocks is not None else None
     dequantize = dequantized_by(value)
@@ -193,10 +178,6 @@ def in_blocks(node: ir.Node, target: Target) -> str:
     if grid.block_size not in rule.blocks.sizes or bits not in rule.blocks.bits or grid.axis != 0:
         return ""
     return f"its weight is {bits} bits in blocks of {grid.block_size}"
-
-
-def _is_restored(value: ir.Value) -> bool:
-    return is_pair_node(value.producer()) or is_stored_as_product(value)
 
 
 def _is_stored(value: ir.Value) -> bool:
@@ -211,8 +192,7 @@ def _before(node: ir.Node) -> str:
         producer = value.producer() if value is not None else None
         # A pair between the two is merged with them.
         while producer is not None and is_pair_node(producer):
-            source = producer.inputs[0]
-            producer = source.producer() if source is not None else None
+            producer = producer.inputs[0].producer() if producer.inputs[0] is not None else None
         if producer is not None:
             return f"part of {producer.op_type} '{producer.name}'"
     return "merged into another operator"
@@ -224,180 +204,3 @@ def _reads_signed(node: ir.Node, target: Target) -> bool:
         source is not None and stored_integers(source) is None and grid_of(source).dtype == ir.DataType.INT8
         for source in sources
     )
-
-
-# The layers of a graph that holds its Q/DQ already, as a plan has those of a float one.
-
-
-Stored = Mapping[ir.Value, ir.Value]
-"""By a restored tensor: the constant with an element for each of its elements."""
-DYNAMIC_FORMAT = "uint8"
-"""What a layer makes of its activations at each run."""
-
-
-@dataclass(frozen=True)
-class Formats:
-    """The integers that a layer reads, such as ``"uint8"``; empty where it reads floats."""
-
-    activations: str = ""
-    weight: str = ""
-
-    def __str__(self) -> str:
-        """Write both: ``uint8 x int8``."""
-        return " x ".join(filter(None, (self.activations, self.weight)))
-
-
-def planned_formats(plan: Plan, model: ir.Model) -> dict[str, Formats]:
-    """Return what each layer would read, by its name."""
-    weights = {site.node: site.format.name for site in plan.weights}
-    in_kernel = {site.node for site in plan.weights if site.kernel or site.dynamic}
-    integer = {layer.name for layer in plan.layers if layer.quantized}
-    formats = {}
-    for node in every_node(model.graph):
-        name = node.name or ""
-        sites = [plan.activations.get(value.name or "") for value in node.inputs if value is not None]
-        found = sorted({site.format.name for site in sites if site is not None}) if name in integer else []
-        # A dynamic kernel takes uint8 whatever the target's static format is.
-        activations = DYNAMIC_FORMAT if name in in_kernel else ", ".join(found)
-        formats[name] = Formats(activations, weights.get(name, ""))
-    return formats
-
-
-def stored_formats(model: ir.Model) -> dict[str, Formats]:
-    """Return what each layer of a quantized graph reads but for an int32 bias, by its name."""
-    formats, parts, restored = {}, dynamic_parts(model), _stored_constants(model)
-    for node in every_node(model.graph):
-        if (part := parts.get(node.name or "")) is not None:
-            formats[node.name or ""] = Formats(DYNAMIC_FORMAT, _type_of(part.integers, restored))
-            continue
-        activations, weight = set(), ""
-        for value in node.inputs:
-            product = product_of(value.producer()) if value is not None else None
-            if product is not None and product.stored.dtype is not None:
-                weight = product.stored.dtype.name.lower()
-            dequantize = dequantized_by(value)
-            if dequantize is None or is_pair_node(node):
-                continue
-            grid, stored = grid_of(dequantize), stored_integers(dequantize)
-            dtype = grid.dtype
-            if stored is None:
-                activations.add(grid.format.name if grid.format is not None else dtype.name.lower())
-            elif dtype != ir.DataType.INT32:
-                # int32 behind a DequantizeLinear is a bias, and not the weight.
-                weight = (stored.dtype or dtype).name.lower()
-        if node.op_type == DYNAMIC_LSTM:
-            activations, weight = {DYNAMIC_FORMAT}, _type_of(input_at(node, 1), restored)
-        formats[node.name or ""] = Formats(", ".join(sorted(activations)), weight)
-    return formats
-
-
-def _type_of(weight: ir.Value | None, stored: Stored) -> str:
-    integers = _behind(weight, stored)
-    return integers.dtype.name.lower() if integers is not None and integers.dtype is not None else ""
-
-
-def quantized_plan(model: ir.Model, target: Target) -> Plan:
-    """Return the layers of a quantized graph by a target's rules; without sites: nothing is to be done."""
-    nothing: Mapping[str, int | None] = {node.name or "": 0 for node in every_node(model.graph)}
-    proofs = prove_operators(model, target, MultiplyAccumulates(nothing, {}, {}), None)
-    nodes = {node.name or "": node for node in every_node(model.graph)}
-    parts, stored = dynamic_parts(model), _stored_constants(model)
-    layers = tuple(
-        LayerPlan(
-            name=proof.name,
-            op=proof.op,
-            quantized=proof.placement != "float",
-            reason=DYNAMIC if proof.name in parts and not proof.reason else proof.reason,
-            parameters=sum(size for _, size in _constants(nodes[proof.name], parts, stored)),
-            dynamic=proof.name in parts,
-        )
-        for proof in proofs
-    )
-    return Plan(target=target.name, activations={}, weights=(), biases=(), layers=layers)
-
-
-def parameter_count(model: ir.Model) -> int:
-    """Return how many parameters a graph holds: floats, and integers that stand for them; no scales."""
-    found: dict[ir.Value, int] = {}
-    parts = dynamic_parts(model)
-    inside, unpacking, stored = inside_parts(parts), unpacking_nodes(model), _stored_constants(model)
-    for node in every_node(model.graph):
-        if node not in inside and not is_pair_node(node) and node not in unpacking:
-            found.update(_constants(node, parts, stored))
-    return sum(found.values())
-
-
-def layer_constants(model: ir.Model) -> dict[str, dict[str, int]]:
-    """Return how many parameters each layer reads, by its name and the constants', which layers may share."""
-    parts, stored = dynamic_parts(model), _stored_constants(model)
-    return {
-        node.name or "": {value.name or "": size for value, size in _constants(node, parts, stored) if size}
-        for node in every_node(model.graph)
-        if not is_pair_node(node)
-    }
-
-
-def _constants(
-    node: ir.Node, parts: Mapping[str, DynamicPart], stored: Stored
-) -> Iterator[tuple[ir.Value, int]]:
-    """Yield each constant that a node reads, as it is or restored, with how many parameters it holds."""
-    part = parts.get(node.name or "")
-    integers = _behind(part.integers, stored) if part is not None else None
-    if part is not None and integers is not None:
-        yield integers, constant_size(integers)
-        yield from (
-            (value, parameter_size(value)) for value in node.inputs if value is not part.scale and value
-        )
-        return
-    if node.op_type == DYNAMIC_LSTM:
-        yield from _of_dynamic_lstm(node, stored)
-        return
-    for value in node.inputs:
-        if value is not None and is_integer_operator(node.op_type):
-            yield value, _integer_size(value)
-            continue
-        if value is not None and value.producer() is None:
-            yield value, parameter_size(value)
-        elif value is not None and (constant := _behind(value, stored)) is not None:
-            yield constant, constant_size(constant)
-
-
-def _of_dynamic_lstm(node: ir.Node, stored: Stored) -> Iterator[tuple[ir.Value, int]]:
-    """Yield the constants of an LSTM on integers; those behind the inputs of LSTM are scales."""
-    for index, value in enumerate(node.inputs[: min(KERNEL_PARAMETERS.values())]):
-        constant = _behind(value, stored)
-        if constant is not None:
-            yield (
-                constant,
-                constant_size(constant) if index in KERNEL_PARAMETERS else parameter_size(constant),
-            )
-
-
-def _integer_size(value: ir.Value) -> int:
-    """Return how many parameters a constant of an integer operator holds: a weight or a bias does."""
-    constant = value.const_value
-    if constant is None or constant.dtype.is_floating_point():
-        return 0
-    return int(constant.size) if len(constant.shape) > 1 or constant.dtype == ir.DataType.INT32 else 0
-
-
-def _stored_constants(model: ir.Model) -> Stored:
-    """Return the constant behind each restored tensor, none for what is computed; in one walk."""
-    stored: dict[ir.Value, ir.Value] = {}
-    for node in every_node(model.graph):
-        product = product_of(node)
-        if product is not None:
-            constant = _behind(product.integers, stored)
-        elif node.op_type in (*UNPACKING, QUANTIZE, DEQUANTIZE):
-            # Of a codebook each index stands for a parameter; rows of a table are taken while the model runs.
-            indices = _behind(input_at(node, 1), stored) if node.op_type == "Gather" else None
-            constant = indices or _behind(node.inputs[0], stored)
-        else:
-            continue
-        if constant is not None:
-            stored.update(dict.fromkeys(node.outputs, constant))
-    return stored
-
-
-def _behind(value: ir.Value | None, stored: Stored) -> ir.Value | None:
-    return value if value is None or value.const_value is not None else stored.get(value)

@@ -1,4 +1,4 @@
-"""Which layers of a quantized file can saturate on x86 processors without VNNI, whoever wrote it.
+"""Proof: layers of a quantized file that can saturate on x86 processors without VNNI, whoever wrote it.
 
 Kernels there add the products of two bytes in 16 bits (``core/pair_sums.py``). The rules are what was
 seen of ONNX Runtime 1.31 and OpenVINO 2026.4 on such processors: of all kernels, those for unsigned by signed
@@ -21,32 +21,28 @@ from ptq_cli.core.pair_sums import (
 )
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
-from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.graph_reading import every_node, input_at
 from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import QUANTIZE, clips_integers
 from ptq_cli.plan.target.rules import QNN, Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import OperatorProof
-from ptq_cli.qdq.read.pair_grids import UNPACKING, grid_of
-from ptq_cli.qdq.read.twin_graphs import dynamic_parts, part_of
-from ptq_cli.runtime.session import Session
+from ptq_cli.qdq.read.dynamic_parts import dynamic_parts
+from ptq_cli.qdq.read.graph_parts import computed_integers
+from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.qdq.read.stored_constants import UNPACKING, unpacking_of
 
-LARGEST_BYTE, LARGEST_SUM = 255, 2**15 - 1
-SIGNED_STEPS = 128
-"""Of a signed byte below 0."""
-IN_PAIRS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-"""Operators that have such kernels where they read DequantizeLinears."""
+LARGEST_BYTE, LARGEST_SUM = 255, 2**15 - 1  # of unsigned integers; of two products in 16 bits
+SIGNED_STEPS = 128  # of a signed byte below 0
+IN_PAIRS = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # have such kernels where they read DequantizeLinears
+# Operators on integers that have them: the inputs of both factors and of their zero points.
 ON_INTEGERS: Mapping[str, tuple[tuple[int, int | None], tuple[int, int | None]]] = {
     "DynamicQuantizeMatMul": ((0, None), (1, 3)),
     "MatMulInteger": ((0, 2), (1, 3)),
     "MatMulIntegerToFloat": ((0, 4), (1, 5)),
     "QAttention": ((0, 6), (1, 7)),
-    "QGemm": ((0, 2), (3, 5)),
-    "QLinearConv": ((0, 2), (3, 5)),
-    "QLinearMatMul": ((0, 2), (3, 5)),
+    **dict.fromkeys(("QGemm", "QLinearConv", "QLinearMatMul"), ((0, 2), (3, 5))),
 }
-"""Operators on integers that have them: the inputs of both factors and of their zero points."""
 CONVOLUTIONS, TRANSPOSED = ("Conv", "QLinearConv"), ("Gemm", "QGemm")
 
 
@@ -197,7 +193,7 @@ def _integers(model: ir.Model, weight: _Factor) -> Array:
     stored, read, moves = weight.integers, weight.read, list[ir.Node]()
     assert stored is not None and read is not None  # noqa: S101 - it is a constant
     if sources := _sources(stored):
-        integers = _run(model, sources, {}, stored)
+        integers = computed_integers(model, sources, stored, {})
     else:
         with mapped(stored) as array:
             integers = np.array(array)
@@ -206,36 +202,8 @@ def _integers(model: ir.Model, weight: _Factor) -> Array:
         assert producer is not None and producer.inputs[0] is not None  # noqa: S101 - it was followed already
         moves.insert(0, producer)
         value = producer.inputs[0]
-    return _run(model, moves, {value: integers}, read) if moves else integers
-
-
-def _run(
-    model: ir.Model, nodes: Sequence[ir.Node], inputs: Mapping[ir.Value, Array], value: ir.Value
-) -> Array:
-    part = part_of(model, nodes, inputs, ())
-    names = {item.name: item for node in part.graph for item in node.outputs}
-    cast = ir.node("Cast", [names[value.name]], {"to": ir.DataType.INT32})
-    part.graph.append(cast)
-    part.graph.outputs.append(cast.outputs[0])
-    feeds = {
-        item.name or "": array.astype(item.dtype.numpy() if item.dtype is not None else np.float32)
-        for item, array in inputs.items()
-    }
-    return Session(serialize(part), threads=1, optimize=False).run(feeds)[0]
+    return computed_integers(model, moves, read, {value: integers}) if moves else integers
 
 
 def _sources(integers: ir.Value) -> list[ir.Node] | None:
-    """Return the operators that compute integers from constants alone, in order; None if others do."""
-    order, seen = list[ir.Node](), set[ir.Node]()
-    waiting: list[tuple[ir.Value | None, bool]] = [(integers, False)]
-    while waiting:
-        value, is_ready = waiting.pop()
-        producer = value.producer() if value is not None else None
-        if is_ready and producer is not None:
-            order.append(producer)
-        elif value is not None and value.const_value is None and producer not in seen:
-            if producer is None or producer.op_type not in (*UNPACKING, QUANTIZE):
-                return None
-            seen.add(producer)
-            waiting += [(value, True), *((item, False) for item in producer.inputs)]
-    return order
+    return unpacking_of(integers, (*UNPACKING, QUANTIZE))

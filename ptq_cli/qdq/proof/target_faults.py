@@ -8,221 +8,27 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.formats import FLOATS, IntegerFormat
-from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
+from ptq_cli.models.graph_reading import every_node, input_at
 from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS, is_integer_operator
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
-from ptq_cli.models.pair_operators import (
-    DEQUANTIZE,
-    QUANTIZE,
-    dequantized_by,
-    integers_of,
-    quantized_by,
-    quantizer_of,
-)
-from ptq_cli.plan.already_quantized import carries_mask
-from ptq_cli.plan.graph_questions import (
-    Rules,
-    attribute_refusal,
-    clamp_behind,
-    clamp_refusal,
-    float_refusal,
-    input_fused_behind,
-    is_constant,
-    moved_inputs,
-    moved_outputs,
-    output_refusal,
-    rule_of,
-    weight_axis,
-)
+from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, quantizer_of
+from ptq_cli.plan.graph_questions import is_constant, weight_axis
+from ptq_cli.plan.neighbors import Rules, rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, OpRule, Target
-from ptq_cli.qdq.metadata import has_chosen_layers
-from ptq_cli.qdq.proof.carried_pairs import behind_bias, restored_by
-from ptq_cli.qdq.proof.structure import structure_faults, type_faults
-from ptq_cli.qdq.read.pair_grids import (
-    FORMATS,
-    Grid,
-    grid_of,
-    has_scale_of_products,
-    is_constant_pair,
-    stored_integers,
-)
+from ptq_cli.qdq.proof.placement_faults import residual_faults, result_faults, shared_faults
+from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.qdq.proof.type_faults import type_faults
+from ptq_cli.qdq.read.pair_grids import FORMATS, PairGrid, grid_of, has_scale_of_products
+from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 
-# Rules of a target about the whole graph: how constants are stored, what is quantized, what is tied.
-
-
-WIDE_OPSET, HALF_SCALE_OPSET = 21, 19
+HALF_SCALE_OPSET = 19  # the first with scales of float16
 FLOAT_OPSETS = {"float8e4m3fn": 19, "float4e2m1": 23}
-"""The first opset whose QuantizeLinear and DequantizeLinear have a float format."""
-QUARTER = ("int2", "uint2")
-WIDE = (ir.DataType.INT16, ir.DataType.UINT16, ir.DataType.INT4, ir.DataType.UINT4)
-
-
-def opset_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield a fault if the opset is older than the target or the graph's integer types require."""
-    opset = model.opset_imports.get("", 0)
-    if opset < target.opset:
-        yield f"the opset is {opset}, but the target needs {target.opset}"
-    for node in every_node(model.graph):
-        if node.op_type != DEQUANTIZE:
-            continue
-        scale, dtype = node.inputs[1], grid_of(node).dtype
-        if opset < HALF_SCALE_OPSET and scale is not None and scale.dtype == ir.DataType.FLOAT16:
-            yield f"'{node.name}' has a scale of float16, which needs opset {HALF_SCALE_OPSET}"
-        name = dtype.name.lower()
-        needed = WIDE_OPSET if dtype in WIDE else FLOAT_OPSETS.get(name, 0)
-        needed = QUARTER_BYTE_OPSET if name in QUARTER else needed
-        if opset < needed:
-            yield f"'{node.name}' reads {name}, which needs opset {needed}"
-
-
-def storage_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield weights that are not stored as the target expects, and integer biases if it expects floats."""
-    for node in every_node(model.graph):
-        source = node.inputs[0] if node.op_type == DEQUANTIZE else None
-        if target.bias.format == "float" and source is not None and source.dtype == ir.DataType.INT32:
-            yield f"'{node.name}' dequantizes int32, but the target expects float biases"
-        rule = Rules(target).of(node)
-        if rule is None or rule.kind != "compute":
-            continue
-        bias = dequantized_by(input_at(node, rule.bias))
-        if target.bias.format == "float" and bias is not None and grid_of(bias).dtype != ir.DataType.INT32:
-            yield f"'{bias.name}' quantizes the bias of '{node.name}', but the target expects float biases"
-        value = input_at(node, rule.weight)
-        dequantize = dequantized_by(value)
-        if dequantize is None or grid_of(dequantize).block_size or _is_computed(dequantize):
-            continue
-        if grid_of(dequantize).dtype.name.lower() in FLOATS:
-            if is_constant_pair(dequantize):
-                yield f"the weight of '{node.name}' is not stored as {grid_of(dequantize).dtype.name.lower()}"
-            continue
-        wanted = target.weight_rule(node.op_type).stored
-        if is_constant_pair(dequantize) != (wanted == "pairs"):
-            words = "floats before a Q/DQ pair" if wanted == "pairs" else "integers"
-            yield f"the weight of '{node.name}' is not stored as {words}"
-
-
-def result_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield operators whose result must be quantized and is not, or must not be quantized and is.
-
-    Yields nothing for a target that ONNX Runtime executes: its optimized graph shows which operators stay in
-    float, and it computes in integers even if no operator needs the quantized result.
-    """
-    if target.runtime == ONNXRUNTIME:
-        return
-    rules = Rules(target)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        if rule is None or rule.kind != "compute" or not is_quantized(node, rule):
-            continue
-        if rule.output == "always":
-            tail = behind_bias(node, rule, target)
-            results = [item.outputs[0] for item in (tail, clamp_behind(tail, rules)) if item is not None]
-            if not any(quantized_by(value) for value in results):
-                yield f"the result of '{node.name}' is not quantized, but the target requires it"
-        else:
-            yield from _needless(node, rule, rules)
-
-
-def residual_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield sums that the operator before them fuses although their other input is in float.
-
-    Inputs that no target quantizes (constants, and values to which a mask was added) do not count. A file
-    that ptq wrote with layers kept in float by the user is not checked, because one of these may be the input
-    or the sum.
-    """
-    if has_chosen_layers(model):
-        return
-    rules = Rules(target)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        taken = input_fused_behind(node, rule) if rule is not None and rule.kind == "join" else None
-        before = taken.producer() if taken is not None else None
-        computes = rules.of(before)
-        if rule is None or before is None or computes is None or not is_quantized(before, computes):
-            continue
-        behind = clamp_behind(node, rules)
-        if not any(quantized_by(item.outputs[0]) for item in (node, behind) if item is not None):
-            continue
-        for value in moved_inputs(node, rule):
-            if value is not taken and restored_by(value, target) is None and _is_quantizable(value, rules):
-                yield (
-                    f"{node.op_type} '{node.name}' is fused into '{before.name}', but its other input "
-                    f"'{value.name}' is not quantized"
-                )
-
-
-def _is_quantizable(value: ir.Value, rules: Rules) -> bool:
-    producer = value.producer()
-    rule = rules.of(producer)
-    if (
-        producer is not None
-        and rule is not None
-        and (rule.kind == "apart" or attribute_refusal(producer, rule))
-    ):
-        return False
-    return not float_refusal(value) and not carries_mask(value)
-
-
-def shared_faults(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield operators whose edges must share one scale and zero point but have several."""
-    rules = Rules(target)
-    # ONNX Runtime runs an operator that moves values between scales in float; the list of operators shows it.
-    moves = target.runtime != ONNXRUNTIME and not has_chosen_layers(model)
-    for node in every_node(model.graph):
-        rule = rules.of(node)
-        if rule is None or not ((rule.kind == "same" and moves) or (rule.kind == "join" and rule.ties)):
-            continue
-        outputs = moved_outputs(node, rule)
-        if attribute_refusal(node, rule) or (rule.kind == "same" and output_refusal(node, len(outputs))):
-            continue  # It is computed in float, between Q/DQ pairs of its own.
-        clamp = clamp_behind(node, rules) if rule.kind == "join" else None
-        results = [*outputs, *(clamp.outputs[:1] if clamp is not None else [])]
-        behind = [quantizer for value in results for quantizer in quantized_by(value)]
-        before = [dequantized_by(value) for value in moved_inputs(node, rule)]
-        found = [pair for pair in before if pair is not None]
-        if not behind or len(found) < len(before):
-            continue
-        grids: list[Grid] = []
-        for grid in (grid_of(pair) for pair in (*found, *behind)):
-            if not any(grid.equals(other) for other in grids):
-                grids.append(grid)
-        if len(grids) > 1:
-            yield f"the edges of {node.op_type} '{node.name}' have {len(grids)} scales, but must share one"
-
-
-def is_quantized(node: ir.Node, rule: OpRule) -> bool:
-    """Return whether a compute operator reads quantized activations, and a quantized weight if it has one."""
-    values = [value for index in rule.factors if (value := input_at(node, index)) is not None]
-    return bool(values) and all(dequantized_by(value) is not None for value in values)
-
-
-def _is_computed(dequantize: ir.Node) -> bool:
-    """Return whether a pair quantizes a value computed at run time, as both sides of a MatMul may be."""
-    return quantizer_of(dequantize.inputs[0]) is not None and not is_constant_pair(dequantize)
-
-
-def _readers(quantizer: ir.Node) -> set[ir.Node]:
-    found = {reader for pair, _ in integers_of(quantizer).uses() for reader, _ in pair.outputs[0].uses()}
-    # A Pad between pairs of one grid gives the operator behind it its integers (``device_forms.pad_apart``).
-    pads = [quantized_by(reader.outputs[0]) for reader in found if reader.op_type == "Pad"]
-    return found.union(*(_readers(behind) for behinds in pads for behind in behinds))
-
-
-def _needless(node: ir.Node, rule: OpRule, rules: Rules) -> Iterator[str]:
-    for quantizer in quantized_by(node.outputs[0]):
-        readers = _readers(quantizer)
-        if not any(rules.of(reader) is not None or reader.op_type in rule.merged_by for reader in readers):
-            yield f"the result of '{node.name}' is quantized, but no integer operator reads it"
-        pair = sole_reader(quantizer.outputs[0]) if sole_reader(node.outputs[0]) is quantizer else None
-        reader = sole_reader(pair.outputs[0]) if pair is not None else None
-        behind = rules.of(reader)
-        if reader is None or behind is None:
-            continue
-        into = f"{reader.op_type} '{reader.name}'"
-        if behind.kind == "clamp" and not clamp_refusal(reader):
-            yield f"the result of '{node.name}' is quantized before {into}, which is fused into it"
-        if node.op_type in behind.fused_behind and input_fused_behind(reader, behind) is None:
-            yield f"the result of '{node.name}' is quantized before {into}, into which it is fused"
+TYPE_OPSETS = {
+    **FLOAT_OPSETS,
+    **dict.fromkeys(("int16", "uint16", "int4", "uint4"), 21),
+    **dict.fromkeys(("int2", "uint2"), QUARTER_BYTE_OPSET),
+}
+"""The first opset whose QuantizeLinear and DequantizeLinear have a format, if not the oldest."""
 
 
 @dataclass(frozen=True)
@@ -251,13 +57,11 @@ def target_faults(model: ir.Model, target: Target) -> Iterator[Fault]:
 
 def _pairs(model: ir.Model, target: Target) -> Iterator[str]:
     def takes_integers(node: ir.Node) -> bool:
-        # A file may have integer operators, which ONNX Runtime's own tool also writes.
+        # A file may have integer operators, which ONNX Runtime's own tool also writes. A Pad is one of
+        # channels: of zeros, that is, which a QuantizeLinear has as its zero point.
         rule = rule_of(node, target)
-        moves = rule is not None and rule.kind == "same"
-        pads = (
-            node.op_type == "Pad"
-        )  # Of channels: of zeros, that is, which a QuantizeLinear has as its zero point.
-        return target.runtime == ONNXRUNTIME and (moves or pads or is_integer_operator(node.op_type))
+        moves = node.op_type == "Pad" or (rule is not None and rule.kind == "same")
+        return target.runtime == ONNXRUNTIME and (moves or is_integer_operator(node.op_type))
 
     yield from structure_faults(model, takes_integers)
 
@@ -265,31 +69,32 @@ def _pairs(model: ir.Model, target: Target) -> Iterator[str]:
 def _allowed(target: Target) -> list[str]:
     # A tie carries the format of an operator's result to other tensors.
     rules = [target.activation, *(rule.result for rule in target.op.values() if rule.result)]
-    return [name for rule in rules for name in (rule.format, *rule.formats, *rule.simulated)]
+    return list(
+        dict.fromkeys(name for rule in rules for name in (rule.format, *rule.formats, *rule.simulated))
+    )
 
 
 def _formats(model: ir.Model, target: Target) -> Iterator[str]:
-    wanted = list(dict.fromkeys(_allowed(target)))
-    for node in _activation_quantizers(model):
-        found = grid_of(node).dtype.name.lower()
-        if found not in wanted:
-            yield f"'{node.name}' is {found}, but the target expects {' or '.join(wanted)}"
-        if grid_of(node).per_axis or grid_of(node).block_size:
+    wanted = _allowed(target)
+    for node, grid in _activation_grids(model):
+        if grid.type_name not in wanted:
+            yield f"'{node.name}' is {grid.type_name}, but the target expects {' or '.join(wanted)}"
+        if grid.per_axis or grid.block_size:
             yield f"'{node.name}' has several scales, but the target expects one scale for an activation"
     if target.runtime == ONNXRUNTIME:
         return  # It has kernels for unsigned weights, too.
     for node, op, dequantize in _weighted(model, target):
-        if op.blocks is not None and _is_read_in_blocks(grid_of(dequantize), op.blocks):
+        grid, rule = grid_of(dequantize), target.weight_rule(node.op_type)
+        if op.blocks is not None and _is_read_in_blocks(grid, op.blocks):
             continue
-        rule, found = target.weight_rule(node.op_type), grid_of(dequantize).dtype.name.lower()
-        wanted = list(dict.fromkeys((rule.format, *rule.formats)))
+        found, wanted = grid.type_name, list(dict.fromkeys((rule.format, *rule.formats)))
         if found not in wanted and not (rule.packed and found in ("int4", "uint4")):
             yield f"'{dequantize.name}' is {found}, but the target expects {' or '.join(wanted)} for a weight"
 
 
-def _is_read_in_blocks(grid: Grid, blocks: BlockRule) -> bool:
+def _is_read_in_blocks(grid: PairGrid, blocks: BlockRule) -> bool:
     formats = [IntegerFormat(bits, signed=True).name for bits in blocks.bits]
-    return grid.block_size in blocks.sizes and grid.dtype.name.lower() in formats
+    return grid.block_size in blocks.sizes and grid.type_name in formats
 
 
 def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
@@ -298,19 +103,16 @@ def _zero_points(model: ir.Model, target: Target) -> Iterator[str]:
         grid = grid_of(node)
         if not grid.block_size and not _is_zero_point(grid, _center(grid.dtype)):
             yield f"'{node.name}': the weight's zero point is not {_center(grid.dtype)}"
-    if not target.activation.symmetric:
-        return
-    for node in _activation_quantizers(model):
-        grid = grid_of(node)
+    for node, grid in _activation_grids(model) if target.activation.symmetric else ():
         # For a type that the target does not have, the zero point of the target's own type.
-        is_allowed = grid.dtype.name.lower() in _allowed(target)
+        is_allowed = grid.type_name in _allowed(target)
         wanted = _center(grid.dtype if is_allowed else ir.DataType[target.activation.format.upper()])
         if not _is_zero_point(grid, wanted):
             zero = "computed" if grid.zero_point is None else int(grid.zero_point.reshape(-1)[0])
             yield f"'{node.name}': the zero point is {zero}, but the target expects {wanted}"
 
 
-def _is_zero_point(grid: Grid, wanted: int) -> bool:
+def _is_zero_point(grid: PairGrid, wanted: int) -> bool:
     return grid.zero_point is not None and bool(np.all(grid.zero_point == wanted))
 
 
@@ -320,41 +122,30 @@ def _center(dtype: ir.DataType) -> int:
 
 
 def _weights(model: ir.Model, target: Target) -> Iterator[str]:
-    yield from _kernel_weights(model, target)
-    for node, rule, dequantize in _weighted(model, target):
-        grid = grid_of(dequantize)
-        value = dequantize.outputs[0]
-        integers = stored_integers(dequantize)
-        if value.shape is None or grid.block_size:
-            continue
-        axis, bits = weight_axis(node, rule, value), target.weight_rule(node.op_type).bits
-        if grid.per_axis and axis is not None and grid.axis % max(len(value.shape), 1) != axis:
-            found = f"'{dequantize.name}': scales are along axis {grid.axis}"
-            yield f"{found}, but {node.op_type} expects axis {axis}"
-        if _is_beyond(integers, bits):
-            yield f"'{dequantize.name}': {_too_large(bits)}"
-
-
-def _kernel_weights(model: ir.Model, target: Target) -> Iterator[str]:
-    """Yield LSTMs on integers whose weights have more bits than the kernels of a target can add."""
     for node in every_node(model.graph):
         for index in KERNEL_PARAMETERS if node.op_type == DYNAMIC_LSTM else ():
             integers = input_at(node, index)
             # Products of unsigned weights are added in 32 bits everywhere.
-            is_signed = integers is not None and integers.dtype == ir.DataType.INT8
-            if is_signed and _is_beyond(integers, target.weight.bits):
-                yield f"'{node.name}': {_too_large(target.weight.bits)}"
+            if integers is not None and integers.dtype == ir.DataType.INT8:
+                yield from _too_large(node, integers, target.weight.bits)
+    for node, rule, dequantize in _weighted(model, target):
+        grid, value = grid_of(dequantize), dequantize.outputs[0]
+        if value.shape is None or grid.block_size:
+            continue
+        axis = weight_axis(node, rule, value)
+        if grid.per_axis and axis is not None and grid.axis % max(len(value.shape), 1) != axis:
+            found = f"'{dequantize.name}': scales are along axis {grid.axis}"
+            yield f"{found}, but {node.op_type} expects axis {axis}"
+        bits = target.weight_rule(node.op_type).bits
+        yield from _too_large(dequantize, stored_integers(dequantize), bits)
 
 
-def _too_large(bits: int) -> str:
-    return f"integers beyond ±{2 ** (bits - 1)}, for which 16-bit sums can overflow"
-
-
-def _is_beyond(integers: ir.Value | None, bits: int) -> bool:
-    stored = integers.const_value if integers is not None else None
-    array = stored.numpy() if stored is not None else np.zeros(1)
+def _too_large(node: ir.Node, integers: ir.Value | None, bits: int) -> Iterator[str]:
+    """Yield integers that have more bits than the kernels of a target can add."""
+    stored = integers.const_value if integers is not None and bits < 8 else None
     limit = 2 ** (bits - 1)
-    return bits < 8 and array.size > 0 and bool(np.abs(array.astype(np.int64)).max() > limit)
+    if stored is not None and stored.size and np.abs(stored.numpy().astype(np.int64)).max() > limit:
+        yield f"'{node.name}': integers beyond ±{limit}, for which 16-bit sums can overflow"
 
 
 def _biases(model: ir.Model, target: Target) -> Iterator[str]:
@@ -367,30 +158,69 @@ def _biases(model: ir.Model, target: Target) -> Iterator[str]:
         source = dequantized_by(input_at(node, rule.activations[0]))
         if source is None:
             yield f"'{bias.name}': the bias of '{node.name}' is stored as integers, but its input is not"
-            continue
-        if not has_scale_of_products(bias, source, dequantize):
+        elif not has_scale_of_products(bias, source, dequantize):
             yield (
                 f"'{bias.name}': the bias of '{node.name}' does not have the scale of its input times "
                 "that of its weight, which integer kernels assume"
             )
 
 
-def _activation_quantizers(model: ir.Model) -> Iterator[ir.Node]:
+def _storage(model: ir.Model, target: Target) -> Iterator[str]:
+    has_float_biases = target.bias.format == "float"
+    for node in every_node(model.graph):
+        source = node.inputs[0] if node.op_type == DEQUANTIZE else None
+        if has_float_biases and source is not None and source.dtype == ir.DataType.INT32:
+            yield f"'{node.name}' dequantizes int32, but the target expects float biases"
+        rule = rule_of(node, target)
+        if rule is None or rule.kind != "compute":
+            continue
+        bias = dequantized_by(input_at(node, rule.bias))
+        if has_float_biases and bias is not None and grid_of(bias).dtype != ir.DataType.INT32:
+            yield f"'{bias.name}' quantizes the bias of '{node.name}', but the target expects float biases"
+        dequantize = dequantized_by(input_at(node, rule.weight))
+        if dequantize is None:
+            continue
+        grid, is_pair = grid_of(dequantize), is_constant_pair(dequantize)
+        # A pair may quantize a value computed at run time, as both sides of a MatMul may be.
+        is_computed = quantizer_of(dequantize.inputs[0]) is not None and not is_pair
+        wanted = target.weight_rule(node.op_type).stored
+        if grid.block_size or is_computed:
+            continue
+        if grid.type_name in FLOATS:
+            if is_pair:
+                yield f"the weight of '{node.name}' is not stored as {grid.type_name}"
+        elif is_pair != (wanted == "pairs"):
+            words = "floats before a Q/DQ pair" if wanted == "pairs" else "integers"
+            yield f"the weight of '{node.name}' is not stored as {words}"
+
+
+def _opset(model: ir.Model, target: Target) -> Iterator[str]:
+    opset = model.opset_imports.get("", 0)
+    if opset < target.opset:
+        yield f"the opset is {opset}, but the target needs {target.opset}"
+    for node in every_node(model.graph):
+        if node.op_type != DEQUANTIZE:
+            continue
+        scale, name = node.inputs[1], grid_of(node).type_name
+        if opset < HALF_SCALE_OPSET and scale is not None and scale.dtype == ir.DataType.FLOAT16:
+            yield f"'{node.name}' has a scale of float16, which needs opset {HALF_SCALE_OPSET}"
+        if opset < (needed := TYPE_OPSETS.get(name, 0)):
+            yield f"'{node.name}' reads {name}, which needs opset {needed}"
+
+
+def _activation_grids(model: ir.Model) -> Iterator[tuple[ir.Node, PairGrid]]:
     for node in every_node(model.graph):
         if node.op_type == QUANTIZE and node.inputs[0] is not None and not is_constant(node.inputs[0]):
-            yield node
+            yield node, grid_of(node)
 
 
 def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule, ir.Node]]:
     """Yield each operator with a weight that is stored as integers, and its DequantizeLinear."""
-    for node in every_node(model.graph):
-        rule = rule_of(node, target)
-        for index in (rule.weight, *rule.constants) if rule is not None else ():
-            dequantize = dequantized_by(input_at(node, index))
-            if rule is None or dequantize is None:
-                continue
-            if stored_integers(dequantize) is not None or is_constant_pair(dequantize):
-                yield node, rule, dequantize
+    for node, rule in Rules(target).ruled(model.graph):
+        for index in (rule.weight, *rule.constants):
+            pair = dequantized_by(input_at(node, index))
+            if pair is not None and (stored_integers(pair) is not None or is_constant_pair(pair)):
+                yield node, rule, pair
 
 
 RULES = (
@@ -403,7 +233,7 @@ RULES = (
     Rule(
         "storage",
         "weights are stored as integers or as floats before a Q/DQ pair, as the target expects",
-        storage_faults,
+        _storage,
     ),
     Rule(
         "residuals",
@@ -416,5 +246,5 @@ RULES = (
         "operators that only move values, and those that the target ties, have one scale on all edges",
         shared_faults,
     ),
-    Rule("opset", "the opset has the target's operators and the graph's integer types", opset_faults),
+    Rule("opset", "the opset has the target's operators and the graph's integer types", _opset),
 )

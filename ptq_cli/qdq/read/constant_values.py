@@ -1,4 +1,4 @@
-"""What a quantized constant was and what it is now, computed by ONNX Runtime from the file as it stands."""
+"""Quantized constants: what each was and is, and the model with those of the other; by ONNX Runtime."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,20 +16,21 @@ from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_
 from ptq_cli.models.names import FreshNames
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.preparing.rewriting import add_constant
-from ptq_cli.qdq.read.pair_grids import Grid, grid_of, product_of
-from ptq_cli.qdq.read.twin_graphs import DynamicPart, QuantizedConstant, TwinGraphs, part_of
+from ptq_cli.qdq.read.dynamic_parts import DynamicPart
+from ptq_cli.qdq.read.graph_parts import computed_integers, output_as_int32, part_of
+from ptq_cli.qdq.read.pair_grids import PairGrid, grid_of
+from ptq_cli.qdq.read.stored_constants import product_of
+from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 from ptq_cli.runtime.session import Session
 
-WEIGHT = 1
-"""The input of a Gemm."""
+WEIGHT = 1  # input of a Gemm
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantValues:
     """One constant in both models, and what is stored of it; without integers and grid if that is a codebook.
 
-    Attributes:
-        is_turned: the float model holds it transposed, which its Gemm turns.
+    The float model holds it transposed if it ``is_turned``, which its Gemm turns.
 
     Shapes:
         floats, values and integers alike, where the integers are not those of one vector for (1, C).
@@ -39,7 +40,7 @@ class ConstantValues:
     values: FloatArray
     dtype: str
     integers: Array | None = None
-    grid: Grid | None = None
+    grid: PairGrid | None = None
     is_turned: bool = False
 
     @property
@@ -50,9 +51,8 @@ class ConstantValues:
     @property
     def axis(self) -> int | None:
         """Along which the scales are; None for one scale."""
-        return (
-            self.grid.axis if self.grid is not None and self.scale is not None and self.scale.ndim else None
-        )
+        scale = self.scale
+        return self.grid.axis if self.grid is not None and scale is not None and scale.ndim else None
 
     def spread(self, parameters: Array) -> Array:
         """Return scales or zero points so that they fit the values."""
@@ -70,61 +70,50 @@ class ConstantValues:
 
 
 def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues:
-    """Return the values of a constant."""
-    if constant.node.op_type == DYNAMIC_LSTM:
+    """Return the values of a constant, as ONNX Runtime computes them from the file as it stands."""
+    node, dtype = constant.node, _stored_type(constant)
+    if node.op_type == DYNAMIC_LSTM:
         return _of_kernel(twins, constant)
-    if (part := twins.dynamic.get(constant.node.name or "")) is not None:
+    if (part := twins.dynamic.get(node.name or "")) is not None:
         return _of_dynamic(twins, constant, part)
     restoring = next(
-        (node for node in constant.sources if node.op_type == DEQUANTIZE or product_of(node)), None
+        (item for item in constant.sources if item.op_type == DEQUANTIZE or product_of(item)), None
     )
-    integers = _integers_of(restoring)
+    product = product_of(restoring)
+    integers = (
+        product.integers if product is not None else restoring.inputs[0] if restoring is not None else None
+    )
     found = _computed(twins, constant.sources, constant.value, integers)
-    values = found[0].astype(np.float32)
-    with mapped(constant.floats) as array:
-        floats = array.astype(np.float32)
+    values, floats = found[0].astype(np.float32), _floats(constant)
+    is_gemm_weight = (node.op_type, constant.input_index) == ("Gemm", WEIGHT)
     is_turned = (
-        (constant.node.op_type, constant.input_index) == ("Gemm", WEIGHT)
-        and constant.node.attributes.get_int("transB", 0) == 0
-        and _is_turned(twins, constant)
+        is_gemm_weight and node.attributes.get_int("transB", 0) == 0 and _is_transposed(twins, constant)
     )
-    if is_turned:
-        floats = floats.T
+    floats = floats.T if is_turned else floats
     if floats.shape != values.shape:  # Gemm lets a bias of one element stand for a vector.
         floats = np.broadcast_to(floats.reshape(-1), values.shape)
-    dtype = _stored_type(constant)
+    made = ConstantValues(floats=floats, values=values, dtype=dtype, is_turned=is_turned)
     if restoring is None:
-        return ConstantValues(floats=floats, values=values, dtype=f"{dtype} in a table", is_turned=is_turned)
-    return ConstantValues(
-        floats=floats,
-        values=values,
-        dtype=dtype,
-        integers=found[1],
-        grid=_grid_of(restoring),
-        is_turned=is_turned,
-    )
+        return replace(made, dtype=f"{dtype} in a table")
+    return replace(made, integers=found[1], grid=_grid_of(restoring))
 
 
-def _integers_of(node: ir.Node | None) -> ir.Value | None:
-    product = product_of(node)
-    if product is not None:
-        return product.integers
-    return node.inputs[0] if node is not None else None
+def _floats(constant: QuantizedConstant) -> FloatArray:
+    with mapped(constant.floats) as array:
+        return array.astype(np.float32)
 
 
-def _grid_of(node: ir.Node) -> Grid:
+def _grid_of(node: ir.Node) -> PairGrid:
     product = product_of(node)
     if product is None:
         return grid_of(node)
     scale = product.scale.const_value
     array = scale.numpy() if scale is not None else None
     # It has the weight's axes, the last of size 1.
-    if array is not None:
-        array = array[..., 0] if array.ndim else array
-    return _symmetric_grid(array, product.stored.dtype)
+    return _symmetric_grid(array[..., 0] if array is not None and array.ndim else array, product.stored.dtype)
 
 
-def _symmetric_grid(scale: Array | None, dtype: ir.DataType | None) -> Grid:
+def _symmetric_grid(scale: Array | None, dtype: ir.DataType | None) -> PairGrid:
     """Return the grid of a recurrent layer's weight, [directions, channels, inputs]; its zero point is 0.
 
     Shapes:
@@ -132,7 +121,7 @@ def _symmetric_grid(scale: Array | None, dtype: ir.DataType | None) -> Grid:
     """
     own = scale[0] if scale is not None and scale.ndim and len(scale) == 1 else scale
     zeros = None if own is None else np.zeros(own.shape, np.int64)
-    return Grid(scale=own, zero_point=zeros, dtype=dtype or ir.DataType.INT8, axis=1, block_size=0)
+    return PairGrid(scale=own, zero_point=zeros, dtype=dtype or ir.DataType.INT8, axis=1, block_size=0)
 
 
 def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues:
@@ -147,12 +136,9 @@ def _of_kernel(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantValues
     return _on_grid(constant, np.ascontiguousarray(found.swapaxes(1, 2)), grid)
 
 
-def _on_grid(constant: QuantizedConstant, integers: Array, grid: Grid) -> ConstantValues:
-    with mapped(constant.floats) as array:
-        floats = array.astype(np.float32)
-    made = ConstantValues(
-        floats=floats, values=floats, dtype=_stored_type(constant), integers=integers, grid=grid
-    )
+def _on_grid(constant: QuantizedConstant, integers: Array, grid: PairGrid) -> ConstantValues:
+    floats, dtype = _floats(constant), _stored_type(constant)
+    made = ConstantValues(floats=floats, values=floats, dtype=dtype, integers=integers, grid=grid)
     steps = made.spread(np.asarray(grid.scale)).astype(np.float32)
     return replace(made, values=integers.astype(np.float32) * steps)
 
@@ -160,19 +146,19 @@ def _on_grid(constant: QuantizedConstant, integers: Array, grid: Grid) -> Consta
 def _of_dynamic(twins: TwinGraphs, constant: QuantizedConstant, part: DynamicPart) -> ConstantValues:
     """Return a weight that MatMulInteger or ConvInteger reads as integers; those of a Gemm may be turned."""
     integers = _computed(twins, constant.sources, part.integers, part.integers)[-1]
-    is_conv = part.product.op_type == CONV_INTEGER
-    axis = 0 if is_conv else integers.ndim - 1
-    if _is_turned(twins, constant):
+    axis = 0 if part.product.op_type == CONV_INTEGER else integers.ndim - 1
+    if _is_transposed(twins, constant):
         integers, axis = np.ascontiguousarray(integers.swapaxes(-1, -2)), integers.ndim - 2
     assert part.scale.const_value is not None  # noqa: S101 - it was found as a constant
     scale = part.scale.const_value.numpy()
     scale = scale.reshape(-1) if scale.ndim else scale
     dtype = constant.stored.dtype or ir.DataType.INT8
-    grid = Grid(scale=scale, zero_point=np.zeros(scale.shape, np.int64), dtype=dtype, axis=axis, block_size=0)
+    zeros = np.zeros(scale.shape, np.int64)
+    grid = PairGrid(scale=scale, zero_point=zeros, dtype=dtype, axis=axis, block_size=0)
     return _on_grid(constant, integers, grid)
 
 
-def _is_turned(twins: TwinGraphs, constant: QuantizedConstant) -> bool:
+def _is_transposed(twins: TwinGraphs, constant: QuantizedConstant) -> bool:
     before = next(node for node in every_node(twins.float_model.graph) if node.name == constant.node.name)
     return before.attributes.get_int("transB", 0) == 1
 
@@ -180,29 +166,21 @@ def _is_turned(twins: TwinGraphs, constant: QuantizedConstant) -> bool:
 def _computed(
     twins: TwinGraphs, sources: Sequence[ir.Node], value: ir.Value, integers: ir.Value | None
 ) -> list[Array]:
-    """Return what ONNX Runtime computes of a constant: its values, then its integers as int32."""
+    """Compute a constant with ONNX Runtime: its values, then its integers as int32."""
     if not sources:
-        with mapped(value) as array:
-            return [array.astype(np.int32)]
+        return [computed_integers(twins.quantized_model, (), value, {})]
     part = part_of(twins.quantized_model, sources, (), [value])
     if integers is not None:
-        # What is read may be an initializer, which cannot be an output: a Cast can.
-        names = {item.name: item for node in part.graph for item in (*node.inputs, *node.outputs) if item}
-        cast = ir.node("Cast", [names[integers.name]], {"to": ir.DataType.INT32})
-        part.graph.append(cast)
-        part.graph.outputs.append(cast.outputs[0])
+        output_as_int32(part, integers.name)
     return Session(serialize(part), threads=1, optimize=False).run({})
 
 
 def _stored_type(constant: QuantizedConstant) -> str:
     """Return the type of the integers that the file holds, or that it makes of floats as it is loaded."""
     first = constant.sources[0] if constant.sources else None
-    made = first is not None and first.op_type == QUANTIZE
-    dtype = grid_of(first).dtype if first is not None and made else constant.stored.dtype
+    is_made = first is not None and first.op_type == QUANTIZE
+    dtype = grid_of(first).dtype if first is not None and is_made else constant.stored.dtype
     return dtype.name.lower() if dtype is not None else ""
-
-
-# Models of which only the weights, or only the activations, are integers.
 
 
 def with_float_activations(twins: TwinGraphs) -> ir.Model | None:

@@ -1,4 +1,9 @@
-"""A quantized graph as it was before its channels were padded for faster kernels."""
+"""Channels of a quantized graph that may be padded for faster kernels, and the graph without what was padded.
+
+A space is all axes that hold the same channels: axis 1 of activations, and axes of the constants of Convs. A
+Conv makes new channels, an Add passes them on. A space is closed if something sees how many they are, such as
+a Reshape, a Concat or an output of the graph.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -16,23 +21,15 @@ from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.target.rules import QUICK_GELU
 from ptq_cli.qdq.metadata import PADDED_CHANNELS
 
-# Which channels of a quantized graph are the same channels: a Conv makes new ones, an Add passes them on.
-#
-# A space is all places that hold the same channels: axis 1 of activations, and axes of the constants of
-# Convs. It is closed if something sees how many they are, such as a Reshape, a Concat or an output of the
-# graph.
-
-
+# Each channel of their results is computed from that channel of their inputs alone.
 PASSING = (
     QUANTIZE, DEQUANTIZE, "Add", "Mul", "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish",
     "MaxPool", "AveragePool", "GlobalAveragePool", "Identity", "Swish",
 )  # fmt: skip
-"""Each channel of their results is computed from that channel of their inputs alone."""
-CHANNELS = 1
-"""The axis of an activation."""
+CHANNELS = 1  # axis of an activation
 
-Place = tuple[ir.Value, int]
-"""A value and its axis."""
+ChannelAxis = tuple[ir.Value, int]
+"""A value and its axis of channels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +67,7 @@ class StoredConv:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """Channels of a graph that nothing else counts: how many they are, and where they are.
+    """Channels of a graph that nothing else counts: how many they are, and the axes that hold them.
 
     Attributes:
         keepers: the depthwise Convs that pass them on.
@@ -78,7 +75,7 @@ class Space:
     """
 
     size: int
-    places: Sequence[Place]
+    axes: Sequence[ChannelAxis]
     keepers: Sequence[StoredConv]
     entries: Sequence[ir.Node]
 
@@ -98,13 +95,13 @@ def open_spaces(graph: ir.Graph) -> list[Space]:
 
 
 class _Survey:
-    """Joins places node by node."""
+    """Joins axes node by node."""
 
     def __init__(self, graph: ir.Graph) -> None:
         self._convs = stored_convs(graph)
-        self._parents: dict[Place, Place] = {}
-        self._closed: list[Place] = [(value, CHANNELS) for value in (*graph.inputs, *graph.outputs)]
-        self._entries: dict[Place, list[ir.Node]] = {}
+        self._parents: dict[ChannelAxis, ChannelAxis] = {}
+        self._closed: list[ChannelAxis] = [(value, CHANNELS) for value in (*graph.inputs, *graph.outputs)]
+        self._entries: dict[ChannelAxis, list[ir.Node]] = {}
         self._constants = {
             value for conv in self._convs.values() for value in (conv.integers, *conv.per_channel)
         }
@@ -124,35 +121,33 @@ class _Survey:
 
     def spaces(self) -> Iterator[Space]:
         """Yield the open spaces."""
-        members: dict[Place, list[Place]] = {}
-        for place in self._parents:
-            members.setdefault(self._top(place), []).append(place)
-        closed = {self._top(place) for place in self._closed}
-        for top, places in members.items():
-            sizes = {_size(value, axis) for value, axis in places}
-            size = sizes.pop()
-            if top in closed or sizes or size is None:
+        members: dict[ChannelAxis, list[ChannelAxis]] = {}
+        for item in self._parents:
+            members.setdefault(self._top(item), []).append(item)
+        closed = {self._top(item) for item in self._closed}
+        for top, axes in members.items():
+            (size, *others) = {_size(value, axis) for value, axis in axes}
+            if top in closed or others or size is None:
                 continue
-            entries = [node for place in places for node in self._entries.get(place, ())]
-            keepers = [
-                conv for conv in self._convs.values() if conv.depthwise and (conv.integers, 0) in places
-            ]
-            yield Space(size=size, places=places, keepers=keepers, entries=entries)
+            entries = [node for item in axes for node in self._entries.get(item, ())]
+            keepers = [conv for conv in self._convs.values() if conv.depthwise and (conv.integers, 0) in axes]
+            yield Space(size=size, axes=axes, keepers=keepers, entries=entries)
 
     def _visit_conv(self, conv: StoredConv) -> None:
-        source, result = (conv.node.inputs[0], CHANNELS), (conv.node.outputs[0], CHANNELS)
+        source, result = conv.node.inputs[0], (conv.node.outputs[0], CHANNELS)
+        assert source is not None  # noqa: S101 - a Conv has an input
         restored = [item.outputs[0] for item in (conv.weight, conv.bias) if item is not None]
         for value in (conv.integers, *conv.per_channel, *restored):
             self._join((value, 0), result)
         self._join((restored[0], 1), (conv.integers, 1))
         if conv.node.attributes.get_int("group", 1) == 1:
-            self._join(source, (conv.integers, 1))  # type: ignore[arg-type]  # a Conv has an input
+            self._join((source, CHANNELS), (conv.integers, 1))
             return
         self._closed.append((conv.integers, 1))
         if conv.depthwise:
-            self._join(source, result)  # type: ignore[arg-type]
+            self._join((source, CHANNELS), result)
         else:
-            self._closed += [source, result]  # type: ignore[list-item]
+            self._closed += [(source, CHANNELS), result]
 
     def _enters(self, node: ir.Node) -> bool:
         source = node.inputs[0] if node.op_type == QUANTIZE else None
@@ -173,15 +168,15 @@ class _Survey:
             if value is not None:
                 self._closed += [(value, CHANNELS), *([(value, 0)] if value in self._constants else [])]
 
-    def _join(self, one: Place, other: Place) -> None:
+    def _join(self, one: ChannelAxis, other: ChannelAxis) -> None:
         self._parents[self._top(one)] = self._top(other)
 
-    def _top(self, place: Place) -> Place:
-        self._parents.setdefault(place, place)
-        while self._parents[place] != place:
-            self._parents[place] = self._parents[self._parents[place]]
-            place = self._parents[place]
-        return place
+    def _top(self, item: ChannelAxis) -> ChannelAxis:
+        self._parents.setdefault(item, item)
+        while self._parents[item] != item:
+            self._parents[item] = self._parents[self._parents[item]]
+            item = self._parents[item]
+        return item
 
 
 def _is_passing(node: ir.Node) -> bool:
@@ -191,28 +186,25 @@ def _is_passing(node: ir.Node) -> bool:
 
 
 def _stored_conv(node: ir.Node) -> StoredConv | None:
-    weight, bias = dequantized_by(input_at(node, 1)), input_at(node, 2)
-    restored = dequantized_by(bias)
-    stored = weight.inputs[0] if weight is not None else None
-    if weight is None or stored is None or stored.dtype != ir.DataType.INT8 or not is_constant(stored):
+    bias = input_at(node, 2)
+    weight, restored = dequantized_by(input_at(node, 1)), dequantized_by(bias)
+    integers, stored_bias = (item.inputs[0] if item is not None else None for item in (weight, restored))
+    if weight is None or integers is None or integers.dtype != ir.DataType.INT8 or not is_constant(integers):
         return None
-    if bias is not None and (
-        restored is None or restored.inputs[0] is None or not is_constant(restored.inputs[0])
-    ):
+    if bias is not None and (stored_bias is None or not is_constant(stored_bias)):
         return None
-    if weight.attributes.get_int("block_size", 0) or stored.shape is None:
+    if weight.attributes.get_int("block_size", 0) or integers.shape is None:
         return None
     group = node.attributes.get_int("group", 1)
-    size, inputs = (int(length) for length in stored.shape[:2])  # type: ignore[arg-type]  # a constant's
-    is_depthwise = group > 1 and inputs == 1 and group == size
+    is_depthwise = group > 1 and _size(integers, 1) == 1 and group == _size(integers, 0)
     return StoredConv(node=node, weight=weight, bias=restored, depthwise=is_depthwise)
 
 
 def _passed(node: ir.Node) -> list[ir.Value]:
     """Return the activations of a node that have the same channels; none if one of them has others."""
-    scalars = [value for value in node.inputs[1:] if value is not None]
     if node.op_type in (QUANTIZE, DEQUANTIZE):
         values = [node.inputs[0], node.outputs[0]]
+        scalars = [value for value in node.inputs[1:] if value is not None]
         if any(value.shape is None or list(value.shape) not in ([], [1]) for value in scalars):
             return []
     else:
@@ -226,7 +218,7 @@ def _passed(node: ir.Node) -> list[ir.Value]:
 
 
 def _is_number(value: ir.Value | None) -> bool:
-    """Return whether an input is left out, or one number for all channels, as it is or restored."""
+    """Tell whether an input is left out, or one number for all channels, as it is or restored."""
     restored = dequantized_by(value)
     constant = restored.inputs[0] if restored is not None else value
     return value is None or (

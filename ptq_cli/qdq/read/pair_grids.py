@@ -1,4 +1,4 @@
-"""What a QuantizeLinear or DequantizeLinear of any file says: scale, zero point, type, axis."""
+"""Grid of a QuantizeLinear or DequantizeLinear of any file: scale, zero point, type, axis."""
 
 from dataclasses import dataclass, replace
 
@@ -7,11 +7,9 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.formats import INT8, INT16, UINT8, UINT16, IntegerFormat
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
-from ptq_cli.models.integer_operators import MICROSOFT, RECURRENT
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import (
     DEQUANTIZE,
     QUANTIZE,
@@ -19,13 +17,8 @@ from ptq_cli.models.pair_operators import (
     integer_clip_behind,
     quantizer_of,
 )
-from ptq_cli.models.preparing.rewriting import drop
-from ptq_cli.plan.already_quantized import FLOAT_MODEL
-from ptq_cli.plan.graph_questions import gate_of, is_constant, silu_input
-from ptq_cli.plan.target.rules import QUICK_GELU
 
-SCALE_TOLERANCE = 1e-3
-"""A bias scale may differ by so much from the product of the two that integer kernels take for it."""
+SCALE_TOLERANCE = 1e-3  # of a bias, relative to the product of the two that integer kernels take for it
 FORMATS = {
     ir.DataType.UINT8: UINT8,
     ir.DataType.INT8: INT8,
@@ -39,7 +32,7 @@ FORMATS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class PairGrid:
     """The parameters of one node: one scale, or one for each index along ``axis``; None if computed.
 
     Attributes:
@@ -61,13 +54,18 @@ class Grid:
         return replace(found, bits=self.bits) if found is not None and self.bits else found
 
     @property
+    def type_name(self) -> str:
+        """The name of the integers' type, as messages have it."""
+        return self.dtype.name.lower()
+
+    @property
     def per_axis(self) -> bool:
-        """Return whether there is more than one scale."""
+        """Tell whether there is more than one scale."""
         return self.scale is not None and self.scale.size > 1
 
     @property
     def parameters(self) -> QuantParameters | None:
-        """What the arithmetic takes; None of a grid with several scales, a computed one, or another type."""
+        """Parameters for the arithmetic; None with several scales, a computed one, or another type."""
         format = self.format
         if format is None or self.scale is None or self.zero_point is None:
             return None
@@ -84,8 +82,8 @@ class Grid:
         zero, scale = int(found.zero_point), float(found.scale)
         return (found.format.qmin - zero) * scale, (found.format.qmax - zero) * scale
 
-    def equals(self, other: "Grid") -> bool:
-        """Return whether two grids are known to be the same."""
+    def equals(self, other: "PairGrid") -> bool:
+        """Tell whether two grids are known to be the same."""
         return (
             self.dtype == other.dtype
             and self.bits == other.bits
@@ -94,12 +92,12 @@ class Grid:
         )
 
 
-def grid_of(node: ir.Node) -> Grid:
+def grid_of(node: ir.Node) -> PairGrid:
     """Return the grid of a QuantizeLinear or DequantizeLinear; a zero point that is left out is 0."""
     scale, zeros = (_array(input_at(node, index)) for index in (1, 2))
     if zeros is None and input_at(node, 2) is None and scale is not None:
         zeros = np.zeros(scale.shape, np.int64)
-    return Grid(
+    return PairGrid(
         scale=scale,
         zero_point=zeros.astype(np.int64) if zeros is not None else None,
         dtype=_integers_of(node),
@@ -155,168 +153,3 @@ def has_scale_of_products(bias: ir.Node, source: ir.Node, weight: ir.Node) -> bo
     if found.size not in (1, wanted.size) and wanted.size != 1:
         return False
     return bool(np.allclose(found.reshape(-1), wanted, rtol=SCALE_TOLERANCE, atol=0.0))
-
-
-# Which constant stands behind a DequantizeLinear, past what unpacks it from how it is stored.
-
-
-UNPACKING = ("Cast", "Gather", "Add", "Identity", "Reshape", "Transpose")
-"""What may stand between a constant as it is stored and its DequantizeLinear."""
-FACTORS = 2
-
-
-def stored_integers(node: ir.Node) -> ir.Value | None:
-    """Return the constant that a DequantizeLinear reads, past what unpacks it; None if it is computed."""
-    return _unpacked_from(node.inputs[0])
-
-
-def _unpacked_from(value: ir.Value | None) -> ir.Value | None:
-    while value is not None and value.const_value is None:
-        producer = value.producer()
-        if producer is None or producer.op_type not in UNPACKING:
-            return None
-        value = producer.inputs[0]
-    return value
-
-
-def is_constant_pair(dequantize: ir.Node) -> bool:
-    """Return whether a DequantizeLinear is the second of a pair behind a constant."""
-    source = dequantize.inputs[0]
-    producer = source.producer() if source is not None else None
-    if producer is None or producer.op_type != QUANTIZE or producer.inputs[0] is None:
-        return False
-    return is_constant(producer.inputs[0])
-
-
-def unpacking_nodes(model: ir.Model) -> set[ir.Node]:
-    """Return the nodes that only make of a constant, as it is stored, the integers of a DequantizeLinear."""
-    nodes = list(every_node(model.graph))
-    unpacked: set[ir.Value] = set()
-    for node in nodes:
-        if node.op_type in UNPACKING and all(
-            item is None or item in unpacked or (item.producer() is None and item.const_value is not None)
-            for item in node.inputs
-        ):
-            unpacked.update(node.outputs)
-    found: set[ir.Node] = set()
-    for node in reversed(nodes):  # Readers first: one walk, since thousands may stand in a row.
-        readers = [use.node for output in node.outputs for use in output.uses()]
-        is_read = readers and all(reader.op_type == DEQUANTIZE or reader in found for reader in readers)
-        if product_of(node) is not None or (is_read and unpacked.issuperset(node.outputs)):
-            found.add(node)
-    return found
-
-
-@dataclass(frozen=True)
-class Product:
-    """A constant that is restored as the product of a scale and of integers, of which a Cast makes floats.
-
-    What the file holds is ``stored``, before it is unpacked.
-    """
-
-    integers: ir.Value
-    stored: ir.Value
-    scale: ir.Value
-
-
-def product_of(node: ir.Node | None) -> Product | None:
-    """Return what a Mul makes floats of, if it restores a constant; None for any other operator."""
-    if node is None or node.op_type != "Mul" or len(node.inputs) != FACTORS:
-        return None
-    floats, scale = node.inputs
-    cast = floats.producer() if floats is not None else None
-    integers = cast.inputs[0] if cast is not None and cast.op_type == "Cast" else None
-    if integers is None or scale is None or not is_constant(scale) or not is_unpacked(integers):
-        return None
-    stored = _unpacked_from(integers)
-    dtype = stored.dtype if stored is not None else None
-    if stored is None or dtype is None or not dtype.is_integer():
-        return None
-    return Product(integers, stored, scale)
-
-
-def is_stored_as_product(value: ir.Value | None) -> bool:
-    """Return whether a value is restored from integers by a Cast and a Mul."""
-    return value is not None and product_of(value.producer()) is not None
-
-
-def require_float_weights(model: ir.Model) -> None:
-    """Refuse a model with recurrent layers whose weights are products of integers.
-
-    Preparation folds such products, so that afterwards the weights look like floats and would be quantized
-    twice.
-    """
-    for node in every_node(model.graph):
-        if node.op_type in RECURRENT and any(map(is_stored_as_product, node.inputs)):
-            raise NothingToQuantizeError(
-                f"the model is already quantized: the weights of {node.op_type} '{node.name}' are integers",
-                hint=FLOAT_MODEL,
-            )
-
-
-def is_unpacked(value: ir.Value | None) -> bool:
-    """Return whether a value is a constant, or one that is unpacked from constants; a missing one is, too."""
-    found, seen = [value], {value}
-    for item in found:
-        producer = item.producer() if item is not None else None
-        if producer is None:
-            if item is not None and item.const_value is None:
-                return False
-        elif producer.op_type in UNPACKING:
-            found += [other for other in dict.fromkeys(producer.inputs) if other not in seen]
-            seen.update(producer.inputs)
-        else:
-            return False
-    return True
-
-
-# A quantized graph as it was before operators of the runtime's own took the place of others.
-
-
-def spelled_out(model: ir.Model, float_model: ir.Model) -> ir.Model:
-    """Return a quantized model with the operators of the float model for each QuickGelu; may change it.
-
-    A QuickGelu that the float model has, too, or has no SiLU for, stays one.
-    """
-    floats = {node.name: node for node in every_node(float_model.graph)}
-    for node in [item for item in every_node(model.graph) if item.op_type == QUICK_GELU]:
-        before = floats.get(node.name)
-        if before is not None and node.domain == MICROSOFT and silu_input(before) is not None:
-            _spell_out(node, before)
-    return model
-
-
-def _spell_out(node: ir.Node, before: ir.Node) -> None:
-    x, old, gate = node.inputs[0], node.outputs[0], gate_of(before)
-    assert isinstance(node.graph, ir.Graph)  # noqa: S101 - functions are inlined
-    if gate is None:
-        new = ir.node("Swish", [x], dict(before.attributes), name=node.name)
-    else:
-        own = ir.node("Sigmoid", [x], name=gate.name)
-        own.outputs[0].name = gate.outputs[0].name
-        own.outputs[0].type, own.outputs[0].shape = old.type, old.shape
-        node.graph.insert_before(node, own)
-        new = ir.node("Mul", [x, own.outputs[0]], name=node.name)
-    result = new.outputs[0]
-    result.name, result.type, result.shape = old.name, old.type, old.shape
-    node.graph.insert_before(node, new)
-    ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
-    drop(node)
-
-
-# The one form in which a DequantizeLinear may have another scale than the QuantizeLinear that it reads.
-
-
-def is_clamped_sum(quantize: ir.Node, dequantize: ir.Node) -> bool:
-    """Tell whether two nodes are the pair in ``x * clip(x + c, 0, d) * f``, with f in the second one's scale.
-
-    The two have one zero point; and the pair stands between an Add of x and a Mul by the same x alone.
-    """
-    total = quantize.inputs[0].producer() if quantize.inputs[0] is not None else None
-    product = sole_reader(dequantize.outputs[0])
-    if total is None or product is None or (total.op_type, product.op_type) != ("Add", "Mul"):
-        return False
-    if input_at(quantize, 2) is not input_at(dequantize, 2) or grid_of(dequantize).parameters is None:
-        return False
-    factor = next((value for value in product.inputs if value is not dequantize.outputs[0]), None)
-    return factor is not None and factor in total.inputs and sole_reader(total.outputs[0]) is quantize

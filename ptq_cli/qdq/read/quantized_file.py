@@ -7,14 +7,17 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import ModelFormatError, NotQuantizedError
 from ptq_cli.models.graph_reading import every_node
-from ptq_cli.models.integer_operators import is_integer_operator
+from ptq_cli.models.integer_operators import MICROSOFT, is_integer_operator
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.names import tell_apart
 from ptq_cli.models.opset import inline_functions
 from ptq_cli.models.pair_operators import DEQUANTIZE, is_pair_node
+from ptq_cli.models.preparing.rewriting import drop
 from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.models.shapes import infer_shapes
+from ptq_cli.plan.graph_questions import gate_of, silu_input
+from ptq_cli.plan.target.rules import QUICK_GELU
 from ptq_cli.qdq.metadata import TARGET
 
 
@@ -79,7 +82,37 @@ def with_types(model: ir.Model) -> ir.Model:
 
 
 def is_quantized(model: ir.Model) -> bool:
-    """Return whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
+    """Tell whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
     if TARGET in model.metadata_props:
         return True
     return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in every_node(model.graph))
+
+
+def spelled_out(model: ir.Model, float_model: ir.Model) -> ir.Model:
+    """Return a quantized model with the operators of the float model for each QuickGelu; may change it.
+
+    A QuickGelu that the float model has, too, or has no SiLU for, stays one.
+    """
+    floats = {node.name: node for node in every_node(float_model.graph)}
+    for node in [item for item in every_node(model.graph) if item.op_type == QUICK_GELU]:
+        before = floats.get(node.name)
+        if before is not None and node.domain == MICROSOFT and silu_input(before) is not None:
+            _spell_out(node, before)
+    return model
+
+
+def _spell_out(node: ir.Node, before: ir.Node) -> None:
+    x, old, gate = node.inputs[0], node.outputs[0], gate_of(before)
+    assert isinstance(node.graph, ir.Graph)  # noqa: S101 - functions are inlined
+    if gate is None:
+        made = [ir.node("Swish", [x], dict(before.attributes), name=node.name)]
+    else:
+        own = ir.node("Sigmoid", [x], name=gate.name)
+        own.outputs[0].name = gate.outputs[0].name
+        own.outputs[0].type, own.outputs[0].shape = old.type, old.shape
+        made = [own, ir.node("Mul", [x, own.outputs[0]], name=node.name)]
+    result = made[-1].outputs[0]
+    result.name, result.type, result.shape = old.name, old.type, old.shape
+    node.graph.insert_before(node, made)
+    ir.convenience.replace_all_uses_with(old, result, replace_graph_outputs=True)
+    drop(node)

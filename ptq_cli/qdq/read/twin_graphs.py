@@ -1,10 +1,10 @@
-"""What a quantized graph holds beside the float graph that it was made from: new pairs and constants.
+"""Twins: a quantized graph beside the float graph that it was made from; new pairs and constants.
 
 Read from the two graphs alone, whichever quantizers made the second.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
@@ -12,160 +12,12 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError, UnsupportedFormatError
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import every_node, nested_graphs
-from ptq_cli.models.integer_operators import (
-    CONV_INTEGER,
-    DYNAMIC_LSTM,
-    KERNEL_PARAMETERS,
-    MATMUL_INTEGER,
-    OF_LAYER,
-    OF_TENSOR,
-)
-from ptq_cli.models.names import short_name
+from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, integer_clip_behind, integers_of
 from ptq_cli.plan.graph_questions import is_constant
-from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
+from ptq_cli.qdq.read.dynamic_parts import dynamic_parts
+from ptq_cli.qdq.read.graph_parts import readers_by_value
 from ptq_cli.qdq.read.pair_grids import grid_of
-
-# Layers of a quantized graph that make integers of their activations at each run, with their operators.
-
-
-PRODUCTS = {MATMUL_INTEGER: "MatMul", CONV_INTEGER: "Conv"}
-"""The operator of floats that each stands for."""
-GEMM = "Gemm"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DynamicPart:
-    """A layer that ptq wrote as several operators, of which the last has the layer's name.
-
-    Its product multiplies integers; ``op`` is the operator of floats that the layer was.
-    """
-
-    node: ir.Node
-    product: ir.Node
-    op: str
-    scale: ir.Value
-
-    @property
-    def integers(self) -> ir.Value:
-        """The weight, as the product reads it."""
-        value = self.product.inputs[1]
-        assert value is not None  # noqa: S101 - a product has two factors
-        return value
-
-
-def dynamic_parts(model: ir.Model) -> dict[str, DynamicPart]:
-    """Return the layers by name, in the order of the graph.
-
-    Operators that another tool wrote for such a layer are layers of their own.
-    """
-    found = {}
-    for node in every_node(model.graph):
-        part = _part(node) if node.op_type in PRODUCTS else None
-        if part is not None:
-            found[part.node.name or ""] = part
-    return found
-
-
-def inside_parts(parts: Mapping[str, DynamicPart]) -> frozenset[ir.Node]:
-    """Return the operators inside such layers: all that make integers or floats, and the products."""
-    inside = set[ir.Node]()
-    for part in parts.values():
-        waiting = [part.node]
-        while waiting:
-            node = waiting.pop()
-            for value in node.inputs:
-                before = value.producer() if value is not None else None
-                if before is not None and before not in inside and _is_inside(before):
-                    inside.add(before)
-                    waiting.append(before)
-    return frozenset(inside)
-
-
-def with_products(work: MultiplyAccumulates, parts: Mapping[str, DynamicPart]) -> MultiplyAccumulates:
-    """Return the work of a graph's nodes, with that of each product under the name of its layer."""
-    products = {part.product.name or "": name for name, part in parts.items()}
-    counts = {name: count for name, count in work.counts.items() if name not in products}
-    moved = {products[name]: count for name, count in work.counts.items() if name in products}
-    unknown = {products.get(name, name): why for name, why in work.unknown.items()}
-    return replace(work, counts=counts | moved, unknown=unknown)
-
-
-def _part(product: ir.Node) -> DynamicPart | None:
-    name, mark, _ = (product.name or "").rpartition(OF_LAYER)
-    if not mark:
-        return None
-    chain = list(_behind(product, name))
-    if not chain or short_name(chain[-1].name or "") != name:
-        return None
-    scale = _weight_scale(chain)
-    if scale is None:
-        return None
-    is_gemm = chain[-1].op_type == "Add" and product.op_type == MATMUL_INTEGER
-    op = GEMM if is_gemm else PRODUCTS[product.op_type]
-    return DynamicPart(node=chain[-1], product=product, op=op, scale=scale)
-
-
-def _behind(product: ir.Node, name: str) -> Iterator[ir.Node]:
-    """Yield the operators from a product to the one that has the layer's name."""
-    node: ir.Node | None = product
-    while node is not None and short_name(node.name or "") != name:
-        uses = list(node.outputs[0].uses())
-        node = uses[0].node if len(uses) == 1 else None
-        if node is not None:
-            yield node
-
-
-def _weight_scale(chain: list[ir.Node]) -> ir.Value | None:
-    """Return the constant that the integers are multiplied by, directly or in a product of scales."""
-    for node in chain:
-        for value in node.inputs if node.op_type == "Mul" else ():
-            factors = [value]
-            if value is not None and value.producer() is not None and value.producer() not in chain:
-                factors += list(value.producer().inputs)  # type: ignore[union-attr]
-            for item in factors:
-                if item is not None and item.const_value is not None:
-                    return item
-    return None
-
-
-def _is_inside(node: ir.Node) -> bool:
-    return any(mark in (node.name or "") for mark in (OF_LAYER, OF_TENSOR))
-
-
-# Some nodes of a graph as a model of their own, and what nodes read.
-
-
-def part_of(
-    model: ir.Model, nodes: Sequence[ir.Node], inputs: Iterable[ir.Value], outputs: Iterable[ir.Value]
-) -> ir.Model:
-    """Return nodes of a main graph as a model, with the constants that they read; tensors are shared."""
-    constants = dict.fromkeys(value for node in nodes for value in values_read(node) if is_constant(value))
-    view = ir.GraphView(
-        tuple(inputs),
-        tuple(outputs),
-        nodes=nodes,
-        initializers=tuple(constants),
-        opset_imports=model.graph.opset_imports,
-        name="part",
-    )
-    return ir.Model(view.clone(), ir_version=model.ir_version, functions=tuple(model.functions.values()))
-
-
-def readers_by_value(graph: ir.Graph) -> Mapping[ir.Value, Sequence[ir.Node]]:
-    """Return the nodes that read each value, in order; a node reads what graphs inside it read."""
-    readers: dict[ir.Value, dict[ir.Node, None]] = {}
-    for node in graph:
-        for value in values_read(node):
-            readers.setdefault(value, {})[node] = None
-    return {value: tuple(nodes) for value, nodes in readers.items()}
-
-
-def values_read(node: ir.Node) -> Iterator[ir.Value]:
-    """Yield the values that a node reads, those that graphs inside it take from around it among them."""
-    yield from (value for value in node.inputs if value is not None)
-    inside = (value for graph in nested_graphs(node) for inner in every_node(graph) for value in inner.inputs)
-    yield from (value for value in inside if value is not None and value.graph is node.graph)
 
 
 @dataclass(frozen=True)
@@ -190,7 +42,7 @@ class ActivationPair:
 
     @property
     def quantizers(self) -> tuple[ir.Node, ...]:
-        """What makes integers of it: a QuantizeLinear, and the Clip behind it if there is one."""
+        """The QuantizeLinear that makes integers of it, and the Clip behind that if there is one."""
         clip = integer_clip_behind(self.quantize)
         return (self.quantize,) if clip is None else (self.quantize, clip)
 
@@ -217,7 +69,7 @@ class QuantizedConstant:
 
     @property
     def stored(self) -> ir.Value:
-        """What the file holds of it: integers, or the floats that it makes integers of as it is loaded."""
+        """The constant in the file: integers, or floats that it makes integers of as it is loaded."""
         stored = self.sources[0].inputs[0] if self.sources else self.value
         assert stored is not None  # noqa: S101 - what computes a constant reads one
         return stored
@@ -259,7 +111,7 @@ class TwinGraphs:
         return tuple(node.name or "" for node in sorted(readers, key=self._order.__getitem__))
 
     def _is_constant(self, value: ir.Value) -> bool:
-        """Return whether a value of the quantized graph is computed from constants by inserted nodes."""
+        """Tell whether a value of the quantized graph is computed from constants by inserted nodes."""
         producer = value.producer()
         if producer is None or producer not in self.inserted:
             return is_constant(value)

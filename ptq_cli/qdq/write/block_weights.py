@@ -1,29 +1,17 @@
-"""Weights with a scale for each block of an axis: few bits, and near to the values all the same."""
+"""Quantizer of weights with a scale for each block of an axis: few bits, and near to the values."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import onnx_ir as ir
 
 from ptq_cli.amax.decide import choose_weight_ranges, joined_unsearched
 from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
 from ptq_cli.amax.mse_blocks import mse_of_blocks
-from ptq_cli.core.arithmetic import (
-    PART,
-    ZERO_AMAX,
-    FloatArray,
-    QuantParameters,
-    quantize,
-    round_to_float,
-    scale_from_amax,
-)
-from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat, PerAxis
+from ptq_cli.core.arithmetic import PART, ZERO_AMAX, FloatArray, QuantParameters, quantize, scale_from_amax
+from ptq_cli.core.formats import IntegerFormat, PerAxis
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.names import FreshNames, short_name
-from ptq_cli.models.pair_operators import BLOCK, DOMAIN, DYNAMIC_QUANTIZE
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.pair_nodes import add_initializer, make_dequantize, put_in_front
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightChoice, storage_bits
 from ptq_cli.recipe.sections import AmaxSettings
 
@@ -143,151 +131,3 @@ def _axis_and_size(site: WeightSite) -> tuple[int, int]:
     if site.axis is None or site.block_size is None:
         raise ValueError(f"'{site.tensor}' has no blocks")
     return site.axis, site.block_size
-
-
-# 4-bit floats with an E4M3 scale for each block of 16, and one float32 scale for these: NVFP4.
-
-
-LARGEST = FLOAT4_E2M1.largest * FLOAT8_E4M3FN.largest
-"""In steps of the one scale: the largest value times the largest scale of a block."""
-SMALLEST_SCALE = 2.0**-9
-"""The smallest E4M3: of a block whose values are near 0 beside those of others."""
-
-
-def two_level_scales(amax: FloatArray) -> tuple[np.float32, FloatArray]:
-    """Return the one scale of a tensor, and the scales of its blocks, which are E4M3 values.
-
-    Shapes:
-        amax: (blocks,); the blocks' scales have the same shape.
-
-    Units:
-        The one scale: real units per step of a block's scale. A block's: its values per value of E2M1.
-
-    Edge case:
-        A block of zeros, or a tensor of them, has scale 1.
-
-    Source:
-        NVIDIA ModelOpt, ``NVFP4QTensor``: amax / 6 / 448, and amax of the block / 6 / that.
-
-    Example:
-        >>> one, blocks = two_level_scales(np.float32([2688.0, 6.0, 0.0]))
-        >>> float(one), blocks.tolist()
-        (1.0, [448.0, 1.0, 1.0])
-    """
-    largest = np.max(amax, initial=0.0)
-    one = np.float32(largest / LARGEST if largest > ZERO_AMAX else 1.0)
-    rounded = round_to_float(amax / (FLOAT4_E2M1.largest * one), FLOAT8_E4M3FN)
-    scales = np.where(amax > 0, np.maximum(rounded, SMALLEST_SCALE), 1.0)
-    return one, scales.astype(np.float32)
-
-
-@dataclass(frozen=True)
-class TwoLevelQuantizer:
-    """E2M1 values in blocks of 16 whose scales are E4M3 already, so that any scale will do."""
-
-    settings: AmaxSettings
-    rules: ScaleRules = ANY_SCALE
-
-    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
-        """Return the product of both scales for each block.
-
-        Shapes:
-            weight: any whose axis the blocks divide; scale: (blocks,).
-        """
-        ranges = choose_weight_ranges(_rows(weight, site), PerAxis(0), self.settings, site.format)
-        one, scales = two_level_scales(ranges.amax.astype(np.float32))
-        scale: FloatArray = (one * scales).astype(np.float32)
-        parameters = QuantParameters(scale, np.zeros(scale.shape, np.int64), site.format, PerAxis(0))
-        return WeightChoice(parameters, ranges.unsearched)
-
-    def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
-        """Return the values, and the one scale."""
-        assert parameters is not None  # noqa: S101 - a scaled weight has them
-        rows = _rows(weight, site)
-        ranges = choose_weight_ranges(rows, PerAxis(0), self.settings, site.format)
-        one, _ = two_level_scales(ranges.amax.astype(np.float32))
-        values = quantize(rows, parameters)
-        placed = values.reshape(weight.T.shape).T if site.axis == 0 else values.reshape(weight.shape)
-        return StoredWeight(integers=placed, tensor_scale=one)
-
-
-def _rows(weight: FloatArray, site: WeightSite) -> FloatArray:
-    """Return the blocks of a matrix as rows, those of one output after another."""
-    turned = weight.T if site.axis == 0 else weight
-    return np.ascontiguousarray(turned).reshape(-1, BLOCK)
-
-
-def add_two_levels(
-    graph: ir.Graph,
-    names: FreshNames,
-    node: ir.Node,
-    site: WeightSite,
-    stored: StoredWeight,
-    scale: FloatArray,
-) -> ir.Value:
-    """Add a weight in front of its reader, and return what it reads.
-
-    The blocks lie along the last axis, as TensorRT needs it: a weight whose first axis they divide is stored
-    transposed, with a Transpose behind it.
-
-    Shapes:
-        scale: (blocks,), the product of both scales.
-    """
-    assert stored.tensor_scale is not None  # noqa: S101 - the caller has asked
-    is_turned = site.axis == 0
-    values = stored.array().T if is_turned else stored.array()
-    blocks = scale.reshape(len(values), -1)
-    own = round_to_float(blocks / stored.tensor_scale, FLOAT8_E4M3FN).astype(FLOAT8_E4M3FN.storage)
-    prefix = short_name(site.tensor)
-    constants = {
-        "quantized": values,
-        "block_scale": own,
-        "scale": np.asarray(stored.tensor_scale, np.float32),
-    }
-    added = {
-        suffix: add_initializer(graph, names.claim(f"{prefix}.{suffix}"), array)
-        for suffix, array in constants.items()
-    }
-    scales = make_dequantize(
-        added["block_scale"], added["scale"], None, names.claim(f"{prefix}.scales/DequantizeLinear")
-    )
-    restored = make_dequantize(
-        added["quantized"], scales.outputs[0], None, names.claim(f"{prefix}/DequantizeLinear"), -1, BLOCK
-    )
-    put_in_front(node, scales, restored)
-    if not is_turned:
-        return restored.outputs[0]
-    turned = ir.node(
-        "Transpose", [restored.outputs[0]], {"perm": [1, 0]}, name=names.claim(f"{prefix}/Transpose")
-    )
-    output = turned.outputs[0]
-    output.name = f"{turned.name}.output"
-    output.type, output.shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(stored.shape)
-    put_in_front(node, turned)
-    return output
-
-
-def dynamic_pair(graph: ir.Graph, value: ir.Value, scale: ir.Value, names: FreshNames) -> list[ir.Node]:
-    """Return the nodes that make 4-bit floats of an activation at each run and restore them, in order."""
-    prefix = short_name(value.name or "")
-    quantize = ir.node(
-        DYNAMIC_QUANTIZE,
-        [value, scale],
-        {"axis": -1, "block_size": BLOCK, "scale_type": int(ir.DataType.FLOAT8E4M3FN)},
-        domain=DOMAIN,
-        num_outputs=2,
-        name=names.claim(f"{prefix}/{DYNAMIC_QUANTIZE}"),
-    )
-    values, blocks = quantize.outputs
-    values.name, blocks.name = f"{quantize.name}.output", f"{quantize.name}.scales"
-    values.type, blocks.type = ir.TensorType(ir.DataType.FLOAT4E2M1), ir.TensorType(ir.DataType.FLOAT8E4M3FN)
-    values.shape = value.shape
-    if value.shape is not None and isinstance(value.shape[-1], int):
-        blocks.shape = ir.Shape([*list(value.shape)[:-1], value.shape[-1] // BLOCK])
-    scales = make_dequantize(blocks, scale, None, names.claim(f"{prefix}.scales/DequantizeLinear"))
-    restored = make_dequantize(
-        values, scales.outputs[0], None, names.claim(f"{prefix}/DequantizeLinear"), -1, BLOCK
-    )
-    restored.outputs[0].shape = value.shape
-    graph.opset_imports.setdefault(DOMAIN, 1)
-    return [quantize, scales, restored]

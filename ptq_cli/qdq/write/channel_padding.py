@@ -11,13 +11,11 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.names import FreshNames
 from ptq_cli.qdq.metadata import PADDED_CHANNELS
 from ptq_cli.qdq.read.padded_channels import CHANNELS, Space, open_spaces, stored_convs
-from ptq_cli.qdq.write.pair_nodes import add_initializer
+from ptq_cli.qdq.write.new_nodes import NewNodes, new_node
 
-MOST_GROWTH = 2.0
-"""Padding to more than so many times the channels costs more than the faster kernel saves."""
+MOST_GROWTH = 2.0  # padding to more than so many times the channels costs more than the faster kernel saves
 
 
 def pad_channels(model: ir.Model, multiple: int, of_inputs: int) -> None:
@@ -26,13 +24,13 @@ def pad_channels(model: ir.Model, multiple: int, of_inputs: int) -> None:
     sizes = _sizes(graph)
     wanted = [(space, _wanted(space, multiple, of_inputs)) for space in open_spaces(graph)]
     padded = [(space, size) for space, size in wanted if size > space.size]
-    names, pads = FreshNames.of(graph), list[str]()
+    new, pads = NewNodes(graph), list[str]()
     for space, size in padded:
-        for value, axis in space.places:
+        for value, axis in space.axes:
             _widen(value, axis, size)
         for conv in space.keepers:
             conv.node.attributes.add(ir.AttrInt64("group", size))
-        pads += [_pad_entry(graph, node, size - space.size, names) for node in space.entries]
+        pads += [_pad_entry(new, node, size - space.size) for node in space.entries]
     if padded:
         changed = {name: sizes[name] for name, size in _sizes(graph).items() if size != sizes[name]}
         model.metadata_props[PADDED_CHANNELS] = json.dumps({"convs": changed, "pads": pads})
@@ -59,28 +57,25 @@ def _widen(value: ir.Value, axis: int, size: int) -> None:
         value.const_value = ir.Tensor(np.ascontiguousarray(padded), name=value.name)
         value.shape = ir.Shape(padded.shape)
     elif value.shape is not None:
-        value.shape = ir.Shape(
-            [size if index == axis else length for index, length in enumerate(value.shape)]
-        )
+        sizes = [size if index == axis else length for index, length in enumerate(value.shape)]
+        value.shape = ir.Shape(sizes)
 
 
-def _pad_entry(graph: ir.Graph, quantize: ir.Node, more: int, names: FreshNames) -> str:
+def _pad_entry(new: NewNodes, quantize: ir.Node, more: int) -> str:
     """Insert a Pad of integers behind a QuantizeLinear, and return its name."""
     value = quantize.outputs[0]
     rank = len(value.shape or ())
     pads = [0] * (2 * rank)
     pads[rank + CHANNELS] = more
-    name = names.claim(f"{quantize.name}/Pad")
-    constant = add_initializer(graph, names.claim(f"{name}.pads"), np.asarray(pads, np.int64))
+    name = new.claim(f"{quantize.name}/Pad")
+    constant = new.constant(f"{name}.pads", np.asarray(pads, np.int64))
     readers = list(value.uses())
-    zero_point = quantize.inputs[2]
-    node = ir.node("Pad", [value, constant, zero_point], name=name)
-    output = node.outputs[0]
-    output.name, output.type, output.shape = names.claim(f"{name}.output"), value.type, value.shape
+    inputs = [value, constant, quantize.inputs[2]]
+    node = new_node("Pad", inputs, name, dtype=value.dtype, shape=value.shape)
     if value.shape is not None:
         before = [length - more if index == CHANNELS else length for index, length in enumerate(value.shape)]
         value.shape = ir.Shape(before)
-    graph.insert_after(quantize, node)
+    new.graph.insert_after(quantize, node)
     for reader, index in readers:
-        reader.replace_input_with(index, output)
+        reader.replace_input_with(index, node.outputs[0])
     return name

@@ -1,4 +1,4 @@
-"""What a weight's values are like, channel by channel, and those that leave all others only a few steps."""
+"""Magnitudes of a weight, channel by channel, and values that leave all others only a few steps."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,10 @@ import numpy.typing as npt
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
 from ptq_cli.core.formats import Granularity, PerTensor
 
-BLOCK = 1 << 17
-"""Elements that are looked at together: they stay in a core's cache between one question and the next."""
+BLOCK = 1 << 17  # elements that are looked at together: they stay in a core's cache
+MOST_RATIO = 64.0  # range's end to the mean beside the largest value: 2 of 127 steps; Laplace weights have 12
+MOST_CHANNEL_RATIO = 16.0  # largest channel's amax to the median one's, where all share a scale: 8 steps
+FEWEST_CHANNELS = 4  # of an axis whose channels are compared
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,30 +75,21 @@ def magnitudes_of(weight: FloatArray, granularity: Granularity) -> Magnitudes:
     return Magnitudes(granularity, largest, total, nonzero)
 
 
-# Weights in which a few values take the range, so that all others share a few steps of it.
-
-
-MOST_RATIO = 64.0
-"""Of the end of a range to the mean magnitude beside the largest value: the mean is then 2 of 127 steps.
-Normal weights have 5, heavy-tailed ones (Laplace) about 12."""
-MOST_CHANNEL_RATIO = 16.0
-"""Of the largest channel's amax to the median one's, where all share a scale: 8 steps for a usual one."""
-FEWEST_CHANNELS = 4
-
-
 @dataclass(frozen=True)
 class Outlier:
     """The worst of a weight's outliers, of ``channels`` that have one.
 
-    Attributes:
-        axis: of the channel, or None if it is a value of a weight with one scale.
-        ratio: how many times as large as the others it is.
+    The ``axis`` is None for a value of a weight with one scale; it is ``ratio`` times as large as others.
     """
 
     axis: int | None
     channel: int
     ratio: float
     channels: int
+
+    @property
+    def _where(self) -> str:
+        return f"channel {self.channel} (axis {self.axis})"
 
     def describe(self) -> str:
         """Say what it is.
@@ -111,8 +104,7 @@ class Outlier:
             return f"a value is {self.ratio:.0f} times the mean of the others"
         more = self.channels - 1
         rest = f", and of {more} more channel{'' if more == 1 else 's'}" if more else ""
-        where = f"a value of channel {self.channel} (axis {self.axis})"
-        return f"{where} is {self.ratio:.0f} times the mean of the others{rest}"
+        return f"a value of {self._where} is {self.ratio:.0f} times the mean of the others{rest}"
 
 
 @dataclass(frozen=True)
@@ -125,15 +117,9 @@ class LargeChannel(Outlier):
     is_asked: bool = True
 
     def describe(self) -> str:
-        """Say what it is.
-
-        Example:
-            >>> LargeChannel(0, 7, 40.0, 1).describe()
-            'channel 7 (axis 0) is 40 times as large as the median one, and all share a scale'
-        """
-        where = f"channel {self.channel} (axis {self.axis})"
+        """Say how large it is beside the median one, with which it shares a scale."""
         why = "all share a scale" if self.is_asked else "its layer takes one scale"
-        return f"{where} is {self.ratio:.0f} times as large as the median one, and {why}"
+        return f"{self._where} is {self.ratio:.0f} times as large as the median one, and {why}"
 
 
 @dataclass(frozen=True)
@@ -147,10 +133,11 @@ class Vanished(Outlier):
             >>> Vanished(None, 0, 0.0, 2).describe()
             '2 channels are not 0, but too small for a scale, and all their values become 0'
         """
-        many = f"{self.channels} channels are" if self.channels > 1 else "a channel is"
-        whose = "their" if self.channels > 1 else "its"
-        what = f"{many} not 0, but too small for a scale, and all {whose} values become 0"
-        return what if self.axis is not None or self.channels > 1 else what.replace("a channel is", "it is")
+        if self.channels > 1:
+            subject, whose = f"{self.channels} channels are", "their"
+        else:
+            subject, whose = "it is" if self.axis is None else "a channel is", "its"
+        return f"{subject} not 0, but too small for a scale, and all {whose} values become 0"
 
 
 def find_vanished(scale: FloatArray, magnitudes: Magnitudes) -> Vanished | None:
@@ -175,7 +162,7 @@ def find_vanished(scale: FloatArray, magnitudes: Magnitudes) -> Vanished | None:
 
 
 def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Magnitudes) -> Outlier | None:
-    """Return what leaves most of a weight only a few steps, or None.
+    """Return the outlier that leaves most of a weight only a few steps, or None.
 
     A method that clips has a range that ends below the outlier: the scale tells, not the values.
 
@@ -186,9 +173,7 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Ma
         Zeros do not count: the mean of a pruned weight is of the others. A weight without values has none.
 
     Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> from ptq_cli.core.formats import PerAxis
-        >>> from ptq_cli.qdq.write.outliers import magnitudes_of
+        >>> from ptq_cli.core.formats import INT8_NARROW, PerAxis
         >>> weight = np.ones((2, 100), np.float32)
         >>> weight[1, 5] = 500.0
         >>> scale = np.float32([1, 500]) / 127
@@ -202,15 +187,17 @@ def find_outlier(weight: FloatArray, parameters: QuantParameters, magnitudes: Ma
     granularity = parameters.granularity
     end = np.asarray(parameters.scale, np.float64) * parameters.format.qmax
     ratios = np.atleast_1d(_ratios(magnitudes, end))
-    found = np.flatnonzero(ratios > MOST_RATIO)
-    if found.size:
-        worst = int(np.argmax(ratios))
-        if isinstance(granularity, PerTensor):
-            return Outlier(None, worst, float(ratios.flat[worst]), int(found.size))
-        kept = [index for index in range(weight.ndim) if index not in granularity.reduced_axes(weight.shape)]
-        channel = int(np.unravel_index(worst, ratios.shape)[-1])
-        return Outlier(kept[-1], channel, float(ratios.flat[worst]), int(found.size))
-    return _large_channel(weight) if isinstance(granularity, PerTensor) else None
+    count, worst, is_whole = (
+        int((ratios > MOST_RATIO).sum()),
+        int(np.argmax(ratios)),
+        isinstance(granularity, PerTensor),
+    )
+    if not count:
+        return _large_channel(weight) if is_whole else None
+    reduced = granularity.reduced_axes(weight.shape)
+    axis = None if is_whole else max(index for index in range(weight.ndim) if index not in reduced)
+    channel = int(np.unravel_index(worst, ratios.shape)[-1])
+    return Outlier(axis, channel, float(ratios.flat[worst]), count)
 
 
 def _ratios(magnitudes: Magnitudes, end: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""What is decided of every site of a plan, once, before the graph is touched.
+"""Decisions about every site of a plan, made once, before the graph is touched.
 
 A decided weight and a decided bias are values: recovery takes them and returns others, and at the end they
 are written into a graph.
@@ -21,7 +21,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import in_place_of_blocks
-from ptq_cli.qdq.write.integer_storage import Keep, as_it_is
+from ptq_cli.qdq.write.integer_storage import WeightStorage, in_memory
 from ptq_cli.qdq.write.outliers import Outlier, find_outlier, find_vanished, magnitudes_of
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer, granularity_of
 from ptq_cli.recipe.sections import AmaxSettings
@@ -49,11 +49,7 @@ class DecidedWeight:
     outlier: Outlier | None = None
 
     def scale(self, site: WeightSite) -> Array:
-        """Return the scale as a DequantizeLinear takes it.
-
-        Shapes:
-            (C,) or (); with blocks the weight's, its axis divided by the block size.
-        """
+        """Return the scale as a DequantizeLinear takes it: (C,), (), or in blocks along the weight's axis."""
         found = self._required()
         return in_place_of_blocks(found.scale, self.stored.shape, site) if site.block_size else found.scale
 
@@ -70,11 +66,7 @@ class DecidedWeight:
     def with_integers(
         self, site: WeightSite, integers: Array, scale: Array | None, zeros: Array | None = None
     ) -> "DecidedWeight":
-        """Return the weight with other integers, and other scales and zero points if there are some.
-
-        Shapes:
-            integers: the weight's; scale, zeros: as ``scale`` returns it.
-        """
+        """Return the weight with other integers, and with other scales and zero points if given."""
         found = self._required()
         if zeros is not None:
             points = np.ascontiguousarray(zeros).astype(np.int64).reshape(found.zero_point.shape)
@@ -120,7 +112,7 @@ class DecidedBias:
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
-        """What the integers stand for."""
+        """The real values of the integers."""
         return self.integers.astype(np.float64) * self.scale.astype(np.float64)
 
 
@@ -142,21 +134,19 @@ class DecidedConstants:
         )
 
     def differs(self, other: "DecidedConstants", model: ir.Model) -> bool:
-        """Return whether any of these is another than in ``other``, or in the float model."""
+        """Tell whether any of these is another than in ``other``, or in the float model."""
         for site, item in self.decided.items():
-            held = other.decided[site]
+            held, zeros = other.decided[site], item.zeros(site)
             if not np.array_equal(item.stored.array(), held.stored.array()):
                 return True
             if not np.array_equal(item.scale(site), held.scale(site)):
                 return True
-            zeros = item.zeros(site), held.zeros(site)
-            if zeros[0] is not None and not np.array_equal(*zeros):  # type: ignore[arg-type]
+            before = held.zeros(site)
+            if zeros is not None and before is not None and not np.array_equal(zeros, before):
                 return True
         for bias, own in self.biases.items():
-            before = other.biases[bias]
-            if not (
-                np.array_equal(own.integers, before.integers) and np.array_equal(own.scale, before.scale)
-            ):
+            was = other.biases[bias]
+            if not (np.array_equal(own.integers, was.integers) and np.array_equal(own.scale, was.scale)):
                 return True
         for name, values in self.floats.items():
             with mapped(model.graph.initializers[name]) as array:
@@ -168,7 +158,7 @@ class DecidedConstants:
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters(DecidedConstants):
-    """What is decided of all sites; activations by tensor name."""
+    """Decisions about all sites; activations by tensor name."""
 
     activations: Mapping[str, QuantParameters]
 
@@ -180,7 +170,7 @@ class Parameters(DecidedConstants):
 
     @property
     def widened(self) -> dict[str, int]:
-        """Names of weights whose scale was widened for their bias, with how many channels."""
+        """How many channels of a weight have a scale that was widened for their bias, by its name."""
         return {site.tensor: item.widened for site, item in self.decided.items() if item.widened}
 
     @property
@@ -195,12 +185,15 @@ class Parameters(DecidedConstants):
         return {site.tensor: item.outlier for site, item in found if item.outlier is not None}
 
 
-def _by_max(_site: WeightSite) -> WeightQuantizer:
-    return ScaledQuantizer(AmaxSettings(weight_method="max"))
+BY_MAX = ScaledQuantizer(AmaxSettings(weight_method="max"))
 
 
 def decide_all(
-    model: ir.Model, plan: Plan, decide: Decide, quantizer_of: QuantizerOf = _by_max, keep: Keep = as_it_is
+    model: ir.Model,
+    plan: Plan,
+    decide: Decide,
+    quantizer_of: QuantizerOf = lambda _: BY_MAX,
+    keep: WeightStorage = in_memory,
 ) -> Parameters:
     """Return the parameters of a plan's sites, and its weights, each from where ``keep`` puts it."""
     by_source: dict[str, QuantParameters] = {}
@@ -237,32 +230,25 @@ def decide_weight(
     weight: FloatArray,
     quantizers: Mapping[WeightSite, WeightQuantizer],
     biases: Mapping[WeightSite, BiasNeed],
-    keep: Keep,
+    keep: WeightStorage,
 ) -> dict[WeightSite, DecidedWeight]:
     """Decide all the sites of one weight."""
-    magnitudes = {axis: magnitudes_of(weight, axis) for axis in {granularity_of(site) for site in quantizers}}
+    kinds = {site: granularity_of(site) for site in quantizers}
+    of_kind = {kind: magnitudes_of(weight, kind) for kind in set(kinds.values())}
+    magnitudes = {site: of_kind[kind] for site, kind in kinds.items()}
     for site in quantizers:
-        require_finite(magnitudes[granularity_of(site)].is_finite, site.tensor)
+        require_finite(magnitudes[site].is_finite, site.tensor)
     choices = {site: item.choose(weight, site) for site, item in quantizers.items()}
-    chosen = {site: item.parameters for site, item in choices.items() if item.parameters is not None}
-    # Blocks have scales of their own, which is what they are for.
-    outliers = {
-        site: find_vanished(
-            finish_scale(item, quantizers[site].rules).scale, magnitudes[granularity_of(site)]
-        )
-        or find_outlier(weight, item, magnitudes[granularity_of(site)])
-        for site, item in chosen.items()
-        if site.block_size is None
-    }
-    finished, widened = {}, {}
-    for site, item in chosen.items():
+    finished, widened, outliers = {}, {}, {}
+    for site, choice in choices.items():
+        if (chosen := choice.parameters) is None:
+            continue
+        rules, own = quantizers[site].rules, magnitudes[site]
+        if site.block_size is None:  # Blocks have scales of their own against outliers.
+            vanished = find_vanished(finish_scale(chosen, rules).scale, own)
+            outliers[site] = vanished or find_outlier(weight, chosen, own)
         finished[site], widened[site] = finish_weight(
-            item,
-            quantizers[site].rules,
-            weight,
-            magnitudes[granularity_of(site)].zero,
-            pairs=site.pairs,
-            bias=biases.get(site),
+            chosen, rules, weight, own.zero, pairs=site.pairs, bias=biases.get(site)
         )
     _tie_scales(quantizers, finished)
     decided: dict[WeightSite, DecidedWeight] = {}
@@ -280,7 +266,7 @@ def decide_weight(
 
 
 def _checked(stored: StoredWeight, site: WeightSite) -> StoredWeight:
-    """Return what is stored of a weight, of which no pair may exceed what its kernels can add."""
+    """Require that no pair of a weight exceeds what its kernels can add."""
     if site.pairs is not None and site.block_size is None and exceeds_pairs(stored.values(), site.pairs):
         raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")
     return stored
@@ -292,7 +278,7 @@ def _stored_alike(
     found: Mapping[WeightSite, QuantParameters],
     decided: Mapping[WeightSite, DecidedWeight],
 ) -> StoredWeight | None:
-    """Return what another reader of the weight stores, if that is the same; or None."""
+    """Return the stored form of another reader of the weight, if that is the same; or None."""
     own, shared = found.get(site), _without_reader(site)
     for other, made in decided.items():
         theirs = made.parameters
@@ -339,11 +325,7 @@ def constant(value: ir.Value) -> Iterator[FloatArray]:
 
 
 def bias_scale(activation: QuantParameters, weight: QuantParameters | None) -> FloatArray:
-    """Return a bias's scale, ``s_input * s_weight`` in float32, as the integer kernels compute it.
-
-    Shapes:
-        (C,), or () where the weight has one scale.
-    """
+    """Return ``s_input * s_weight`` in float32, as integer kernels compute it: (C,), or () for one scale."""
     if weight is None:
         raise ValueError("a bias of integers stands beside a weight with a scale")
     product: FloatArray = (activation.scale * weight.scale).astype(np.float32)

@@ -1,21 +1,17 @@
 """Pass: Gathers from a table that is a layer's weight too take their rows from its integers."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node
-from ptq_cli.models.integer_operators import MICROSOFT
-from ptq_cli.models.names import RESULT, FreshNames
 from ptq_cli.models.pair_operators import dequantized_by
-from ptq_cli.plan.requests import TiedTable
+from ptq_cli.plan.embedding_tables import TiedTable
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.read.twin_graphs import DynamicPart, dynamic_parts
-from ptq_cli.qdq.write.pair_nodes import add_initializer, make_cast, make_dequantize, put_in_front, take_place
-
-Factors = tuple[ir.Value, ir.Value]
-"""Integers, and their scale."""
+from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts
+from ptq_cli.qdq.write.new_nodes import NewNodes, new_node, put_in_front, take_place
 
 
 def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> dict[str, str]:
@@ -32,60 +28,44 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> dict[str, str]:
         of constants that are turned now, the name that each has, by the one that it had.
     """
     renamed: dict[str, str] = {}
-    graph, names = model.graph, FreshNames.of(model.graph)
+    graph, new = model.graph, NewNodes(model.graph)
     nodes, parts = {node.name: node for node in every_node(graph)}, dynamic_parts(model)
     for item in tied:
-        node = nodes[item.site.node]
+        node, table = nodes[item.site.node], graph.initializers.get(item.table)
+        gathers = [nodes[name] for name in item.gathers]
         dequantize = dequantized_by(node.inputs[item.site.input_index])
         if item.site.block_kernel and dequantize is not None:
-            renamed |= _share_blocks(graph, item, dequantize, [nodes[name] for name in item.gathers], names)
-            continue
-        found = _stored_apart(item.site, parts) or _dequantized(node, item.site)
-        if found is None:
-            continue
-        integers, scale = found
-        if item.turned:
-            integers = _turn(graph, integers, f"{item.table}.quantized", names)
-        for name in item.gathers:
-            _take_rows(graph, nodes[name], integers, scale, names)
-        table = graph.initializers[item.table]
-        if not table.uses():
+            # A Gather whose table is stored by itself has nothing to share.
+            gathers = [gather for gather in gathers if gather.inputs[0] is table]
+            renamed |= _share_blocks(new, item, dequantize, gathers) if gathers else {}
+        elif (found := _stored_apart(item.site, parts) or _plain_integers(dequantize)) is not None:
+            integers, scale = found
+            integers = _turn(new, integers, f"{item.table}.quantized") if item.turned else integers
+            for gather in gathers:
+                _take_rows(new, gather, integers, scale)
+        if gathers and table is not None and not table.uses():
             del graph.initializers[item.table]
     return renamed
 
 
 def _share_blocks(
-    graph: ir.Graph, item: TiedTable, dequantize: ir.Node, gathers: Sequence[ir.Node], names: FreshNames
+    new: NewNodes, item: TiedTable, dequantize: ir.Node, gathers: Sequence[ir.Node]
 ) -> dict[str, str]:
-    """Let Gathers read a layer's weight in blocks, restored as the table has it; return as ``share_tables``.
-
-    A Gather whose table is stored by itself has nothing to share.
-    """
-    gathers = [node for node in gathers if node.inputs[0] is graph.initializers.get(item.table)]
-    if not gathers:
-        return {}
+    """Let Gathers read a layer's weight in blocks, restored as the table has it; as ``share_tables``."""
     values, renamed = [value for value in dequantize.inputs if value is not None], {}
     if item.turned:
-        parts, before = ("quantized", "scale", "zero_point"), [value.name or "" for value in values]
-        values = [
-            _turn(graph, value, f"{item.table}.{part}", names)
-            for value, part in zip(values, parts, strict=False)
-        ]
+        before = [value.name or "" for value in values]
+        parts = zip(values, ("quantized", "scale", "zero_point"), strict=False)
+        values = [_turn(new, value, f"{item.table}.{part}") for value, part in parts]
         renamed = {old: value.name or "" for old, value in zip(before, values, strict=True)}
     size = dequantize.attributes.get_int("block_size", 0)
     for node in gathers:
-        name = names.claim(f"{node.name}/DequantizeLinear")
-        integers, scale, *zeros = values
-        restored = make_dequantize(integers, scale, zeros[0] if zeros else None, name, 1, size)
-        put_in_front(node, restored)
-        node.replace_input_with(0, restored.outputs[0])
-    table = graph.initializers[item.table]
-    if not table.uses():
-        del graph.initializers[item.table]
+        restored = new.dequantize(values[0], values[1:], node.name or "", 1, size)
+        node.replace_input_with(0, put_in_front(node, restored))
     return renamed
 
 
-def _stored_apart(site: WeightSite, parts: Mapping[str, DynamicPart]) -> Factors | None:
+def _stored_apart(site: WeightSite, parts: Mapping[str, DynamicPart]) -> tuple[ir.Value, ir.Value] | None:
     """Return integers and scale of a weight that an operator on integers reads; None of any other."""
     part = parts.get(site.node)
     if part is None or part.integers.const_value is None or part.integers.dtype != ir.DataType.INT8:
@@ -93,141 +73,47 @@ def _stored_apart(site: WeightSite, parts: Mapping[str, DynamicPart]) -> Factors
     return part.integers, part.scale
 
 
-def _dequantized(node: ir.Node, site: WeightSite) -> Factors | None:
-    """Return integers and scale of a weight that a layer reads restored; None if they are not plain."""
-    dequantize = dequantized_by(node.inputs[site.input_index])
-    if dequantize is None or not _is_plain(dequantize):
+def _plain_integers(dequantize: ir.Node | None) -> tuple[ir.Value, ir.Value] | None:
+    """Return integers and scale of a restored weight; None if these are not int8 with a zero point of 0."""
+    if dequantize is None or "block_size" in dequantize.attributes:
         return None
-    integers, scale = dequantize.inputs[:2]
-    assert integers is not None and scale is not None  # noqa: S101 - a DequantizeLinear has them
-    return integers, scale
-
-
-def _is_plain(dequantize: ir.Node) -> bool:
     integers, scale, zeros = (*dequantize.inputs, None)[:3]
     if integers is None or integers.const_value is None or integers.dtype != ir.DataType.INT8:
-        return False
-    if scale is None or scale.const_value is None or "block_size" in dequantize.attributes:
-        return False
-    return zeros is not None and zeros.const_value is not None and not zeros.const_value.numpy().any()
+        return None
+    if scale is None or scale.const_value is None or zeros is None or zeros.const_value is None:
+        return None
+    return None if zeros.const_value.numpy().any() else (integers, scale)
 
 
-def _turn(graph: ir.Graph, turned: ir.Value, name: str, names: FreshNames) -> ir.Value:
+def _turn(new: NewNodes, turned: ir.Value, name: str) -> ir.Value:
     """Store a matrix turned, under another name, and turn it back for those that read it."""
     assert turned.const_value is not None  # noqa: S101 - it was found plain
-    integers = add_initializer(graph, names.claim(name), turned.const_value.numpy().T)
-    node = ir.node("Transpose", [integers], {"perm": [1, 0]}, name=names.claim(f"{name}/Transpose"))
-    output = node.outputs[0]
-    output.name, output.type, output.shape = f"{node.name}{RESULT}", turned.type, turned.shape
-    turned.replace_all_uses_with(output)
-    graph.insert_before(next(iter(graph)), [node])
-    del graph.initializers[turned.name or ""]
+    integers, claimed = new.constant(name, turned.const_value.numpy().T), new.claim(f"{name}/Transpose")
+    perm = {"perm": [1, 0]}
+    node = new_node("Transpose", [integers], claimed, attributes=perm, dtype=turned.dtype, shape=turned.shape)
+    turned.replace_all_uses_with(node.outputs[0])
+    new.graph.insert_before(next(iter(new.graph)), [node])
+    del new.graph.initializers[turned.name or ""]
     return integers
 
 
-def _take_rows(
-    graph: ir.Graph, gather: ir.Node, integers: ir.Value, scale: ir.Value, names: FreshNames
-) -> None:
+def _take_rows(new: NewNodes, gather: ir.Node, integers: ir.Value, scale: ir.Value) -> None:
     """Replace a Gather of floats by one of integers and what makes floats of them; the last has its name."""
-    indices = gather.inputs[1]
-    rows = _gather(integers, indices, names.claim(f"{gather.name}/rows"), gather.outputs[0].shape)
-    values = make_cast(rows.outputs[0], ir.DataType.FLOAT, names.claim(f"{gather.name}/Cast"))
-    made = [rows, values]
-    steps = scale
+    indices, name, shape = gather.inputs[1], gather.name, gather.outputs[0].shape
+    to_float = {"to": int(ir.DataType.FLOAT)}
+
+    def put(op_type: str, inputs: list[ir.Value | None], part: str, **of: Any) -> ir.Value:
+        return new.put(gather, op_type, inputs, f"{name}/{part}", **of)
+
+    rows = put(
+        "Gather", [integers, indices], "rows", attributes={"axis": 0}, dtype=integers.dtype, shape=shape
+    )
+    steps, values = (
+        scale,
+        put("Cast", [rows], "Cast", attributes=to_float, dtype=ir.DataType.FLOAT, shape=shape),
+    )
     if scale.shape is not None and len(scale.shape):
-        own = _gather(scale, indices, names.claim(f"{gather.name}/scales"), None)
-        last = add_initializer(graph, names.claim(f"{gather.name}.last"), np.array([-1], np.int64))
-        column = ir.node("Unsqueeze", [own.outputs[0], last], name=names.claim(f"{gather.name}/Unsqueeze"))
-        steps = column.outputs[0]
-        steps.name, steps.type = f"{column.name}{RESULT}", scale.type
-        made += [own, column]
-    put_in_front(gather, *made)
-    take_place(gather, ir.node("Mul", [values.outputs[0], steps], name=gather.name))
-
-
-def _gather(table: ir.Value, indices: ir.Value | None, name: str, shape: ir.Shape | None) -> ir.Node:
-    node = ir.node("Gather", [table, indices], {"axis": 0}, name=name)
-    node.outputs[0].name, node.outputs[0].type, node.outputs[0].shape = f"{name}{RESULT}", table.type, shape
-    return node
-
-
-# Pass: Gathers from a table in blocks take rows of integers, and make floats of those rows alone.
-#
-# Requires: a Gather reads a DequantizeLinear of the whole table, which is how a recovery and the comparison
-# with the float graph see it. Ensures: of 4 bits it is GatherBlockQuantized, ONNX Runtime's own operator;
-# of 8 bits the integers and the scales are gathered and multiplied. What is computed is the same, bit for
-# bit; the last operator has the Gather's name.
-#
-# Source:
-#     ONNX Runtime's ContribOperators.md, com.microsoft.GatherBlockQuantized.
-
-
-LOOKUP = "GatherBlockQuantized"
-HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
-
-
-def write_table_lookups(model: ir.Model) -> None:
-    """Replace each Gather of rows from a table in blocks."""
-    names = FreshNames.of(model.graph)
-    for node in list(model.graph):
-        dequantize = dequantized_by(node.inputs[0]) if node.op_type == "Gather" and node.inputs else None
-        if dequantize is None or not dequantize.attributes.get_int("block_size", 0):
-            continue
-        table = dequantize.inputs[0]
-        if node.attributes.get_int("axis", 0) != 0 or table is None or table.const_value is None:
-            continue
-        if table.dtype in HALF_BYTES:
-            new = _lookup(node, dequantize)
-            model.opset_imports.setdefault(MICROSOFT, 1)
-        else:
-            new = _rows(node, dequantize, names)
-        take_place(node, new)
-        if not dequantize.outputs[0].uses():
-            model.graph.remove(dequantize, safe=True)
-
-
-def _lookup(node: ir.Node, dequantize: ir.Node) -> ir.Node:
-    integers, scale, *zeros = dequantize.inputs
-    attributes = {
-        "gather_axis": 0,
-        "quantize_axis": 1,
-        "block_size": dequantize.attributes.get_int("block_size", 0),
-        "bits": 4,
-    }
-    inputs = [integers, node.inputs[1], scale, *zeros]
-    return ir.node(LOOKUP, inputs, attributes, domain=MICROSOFT, name=node.name)
-
-
-def _rows(node: ir.Node, dequantize: ir.Node, names: FreshNames) -> ir.Node:
-    """Return the product of rows of integers and of their scales, without a DequantizeLinear.
-
-    ONNX Runtime would take one for that of an activation, and the layer that reads it for an integer one.
-    """
-    integers, scale, *zeros = dequantize.inputs
-    size, graph = dequantize.attributes.get_int("block_size", 0), node.graph
-    assert isinstance(graph, ir.Graph) and integers is not None and integers.shape is not None  # noqa: S101
-    length = int(integers.shape.numpy()[1])
-    block = add_initializer(graph, names.claim(f"{node.name}.block"), np.arange(length) // size)
-
-    def take(table: ir.Value | None, part: str) -> ir.Value:
-        return _put(node, ir.node("Gather", [table, node.inputs[1]], {"axis": 0}, name=names.claim(part)))
-
-    def as_floats(value: ir.Value, part: str) -> ir.Value:
-        return _put(node, make_cast(value, ir.DataType.FLOAT, names.claim(part)))
-
-    def spread(value: ir.Value, part: str) -> ir.Value:
-        return _put(node, ir.node("Gather", [value, block], {"axis": -1}, name=names.claim(part)))
-
-    values = as_floats(take(integers, f"{node.name}/rows"), f"{node.name}/Cast")
-    if zeros:
-        zero = as_floats(take(zeros[0], f"{node.name}/zeros"), f"{node.name}/zeros/Cast")
-        center = spread(zero, f"{node.name}/zeros/spread")
-        values = _put(node, ir.node("Sub", [values, center], name=names.claim(f"{node.name}/Sub")))
-    steps = spread(take(scale, f"{node.name}/scales"), f"{node.name}/scales/spread")
-    return ir.node("Mul", [values, steps], name=node.name)
-
-
-def _put(reader: ir.Node, node: ir.Node) -> ir.Value:
-    node.outputs[0].name = f"{node.name}{RESULT}"
-    put_in_front(reader, node)
-    return node.outputs[0]
+        own = put("Gather", [scale, indices], "scales", attributes={"axis": 0}, dtype=scale.dtype)
+        last = new.constant(f"{name}.last", np.array([-1], np.int64))
+        steps = put("Unsqueeze", [own, last], "Unsqueeze", dtype=scale.dtype)
+    take_place(gather, ir.node("Mul", [values, steps], name=name))

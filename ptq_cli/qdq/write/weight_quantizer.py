@@ -1,123 +1,22 @@
-"""How a weight is quantized and stored: what each family of quantizers must tell, and the scaled one."""
+"""Quantizers of weights: their protocol, stored weights, and the family of scaled integers."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import WeightRanges, choose_weight_ranges
 from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
-from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
 from ptq_cli.core.formats import Granularity, IntegerFormat, PerAxes, PerAxis, PerTensor
-from ptq_cli.core.pair_sums import PairRule, mates_along, within_pairs
+from ptq_cli.core.pair_sums import within_pairs
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import release_tensor
 from ptq_cli.plan.sites import WeightSite
+from ptq_cli.qdq.write.preserved_sums import preserve_sums
 from ptq_cli.recipe.sections import AmaxSettings
-
-# Integers whose errors add up to 0 in each filter and in each output channel of a Conv, chosen without
-# data.
-#
-# What a Conv reads is seldom 0 on average: behind a Relu it never is. The part of its input that is
-# constant over a filter, or over all channels, is multiplied with the sum of the weights, and so with the
-# sum of their errors, which for the nearest integers is that of many small numbers. Rounding a few weights,
-# those nearest to the middle between two integers, the other way makes it smaller than half a step, at
-# hardly any cost for the rest of the input.
-#
-# Source: Guo et al., "SQuant: On-the-Fly Data-Free Quantization via Diagonal Hessian Approximation", ICLR
-# 2022, algorithms 2 and 3.
-
-
-Float64s = npt.NDArray[np.float64]
-SPATIAL = 2
-"""The first axis of a Conv's weight that is one of its filter."""
-HALF = 0.5
-COUNTED = 1.5
-"""Steps. A larger error is that of a value beyond a range that was chosen to cut it off: nothing makes up
-for it."""
-
-
-def preserve_sums(
-    integers: Array, weight: FloatArray, parameters: QuantParameters, axis: int, rule: PairRule | None
-) -> Array:
-    """Return integers of which some are one further from the weight, so that their errors add up to about 0.
-
-    Args:
-        integers: nearest to the weight.
-        weight: in real units.
-        parameters: of the weight, with a zero point of 0.
-        axis: of the output channels.
-        rule: what two of them may add up to; None for no limit.
-
-    Shapes:
-        weight: (M, C, …) or (C, M, …), with at least one spatial axis; integers: the same.
-
-    Edge case:
-        A channel whose errors add up to less than half a step stays as it is.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> from ptq_cli.core.formats import PerAxis
-        >>> one = QuantParameters(np.ones(1, np.float32), np.zeros(1, np.int64), INT8_NARROW, PerAxis(0))
-        >>> weight = np.float32([[[1.4, 2.3, -3.7, 0.2]]])
-        >>> preserve_sums(np.rint(weight).astype(np.int8), weight, one, 0, None).tolist()
-        [[[2, 2, -4, 0]]]
-    """
-    channels = weight.shape[axis]
-    steps = weight / parameters.scale.reshape(parameters.granularity.broadcast_shape(weight.shape))
-    exact = np.moveaxis(steps, axis, 0).reshape(channels, -1).astype(np.float64)
-    moved = np.moveaxis(integers, axis, 0)
-    codes = moved.reshape(channels, -1).astype(np.float64)
-    shape = [1 if index == axis else size for index, size in enumerate(weight.shape)]
-    mates = np.empty((codes.shape[1], 0), np.int64) if rule is None else mates_along(rule, shape)
-    ends = np.array([parameters.integers.qmin, parameters.integers.qmax, rule.largest if rule else np.inf])
-    filter_size = int(np.prod(weight.shape[SPATIAL:]))
-    if filter_size > 1:
-        make_up(exact, codes, filter_size, ends, mates)
-    make_up(exact, codes, codes.shape[1], ends, mates)
-    return np.ascontiguousarray(np.moveaxis(codes.reshape(moved.shape), 0, axis)).astype(integers.dtype)
-
-
-@compiled
-def make_up(
-    exact: Float64s, codes: Float64s, size: int, ends: Float64s, mates: npt.NDArray[np.int64]
-) -> None:  # pragma: no cover - compiled
-    """Round values of each group the other way, until their errors add up to less than half a step.
-
-    Shapes:
-        exact, codes: (channels, K), each K in groups of ``size``; mates: (K, any), -1 for none; ends: the
-        lowest and the highest integer, and what two mates of one sign may add up to.
-    """
-    for channel in range(codes.shape[0]):
-        for first in range(0, codes.shape[1], size):
-            total = 0.0
-            for i in range(first, first + size):
-                error = exact[channel, i] - codes[channel, i]
-                if abs(error) <= COUNTED:
-                    total += error
-            step = 1.0 if total > 0.0 else -1.0
-            for _ in range(int(np.rint(abs(total)))):
-                best, chosen = 0.0, -1
-                for i in range(first, first + size):
-                    # How far the weight lies on the side that it would be rounded to.
-                    gain = step * (exact[channel, i] - codes[channel, i])
-                    if gain <= best or gain > HALF:
-                        continue
-                    code = codes[channel, i] + step
-                    fits = ends[0] <= code <= ends[1]
-                    for m in mates[i]:
-                        other = codes[channel, m] if m >= 0 else 0.0
-                        fits = fits and (other * code <= 0.0 or abs(other + code) <= ends[2])
-                    if fits:
-                        best, chosen = gain, i
-                if chosen < 0:
-                    break
-                codes[channel, chosen] += step
-
 
 BYTE, HALF_BYTE, QUARTER_BYTE = 8, 4, 2
 
@@ -127,13 +26,12 @@ class StoredWeight:
     """A weight as the file holds it.
 
     Attributes:
-        integers: signed integers; or unsigned indices into ``table``. Those of a large model are in the file
-            that the quantized model will have them in.
-        bits: 8, or 4 to store two in a byte, as INT4 or UINT4, or 2 for four in a byte.
-        table: what each index stands for: integers, which a DequantizeLinear reads, or floats, which are the
-            values; None if there are no indices.
+        integers: signed integers, or unsigned indices into ``table``; of a large model in the file of the
+            quantized model.
+        bits: 8; 4 to store two in a byte, as INT4 or UINT4; 2 for four in a byte.
+        table: what an index stands for: integers, which a DequantizeLinear reads, or floats, the values.
         offsets: added to the indices to find the table of each channel in one list of them; None for one.
-        tensor_scale: what the scales of blocks are multiplied by, if they are 8-bit floats; otherwise None.
+        tensor_scale: what the scales of blocks are multiplied by, if they are 8-bit floats.
 
     Shapes:
         integers: the weight's; table: (n,); offsets broadcast to the weight.
@@ -171,7 +69,7 @@ class StoredWeight:
 
 @dataclass(frozen=True)
 class WeightChoice:
-    """What is decided of a weight before its bias is looked at; no parameters for values of a codebook.
+    """Decision about a weight before its bias is looked at; no parameters for values of a codebook.
 
     It is ``unsearched`` if the amax method had only one candidate in every channel.
     """
@@ -185,7 +83,7 @@ class WeightQuantizer(Protocol):
 
     @property
     def rules(self) -> ScaleRules:
-        """What its scales may be."""
+        """The rules of its scales."""
         ...
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
@@ -209,7 +107,7 @@ class RememberedQuantizer:
 
     @property
     def rules(self) -> ScaleRules:
-        """What its scales may be."""
+        """The rules of its scales."""
         return self.own.rules
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
@@ -239,9 +137,10 @@ class ScaledQuantizer:
     rules: ScaleRules = ANY_SCALE
 
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
-        """Return a scale for each output channel, or one where the site has no axis."""
+        """Return a scale for each output channel, or one where the site has no axis; of zeros it is 1."""
         ranges = weight_ranges(weight, site, self.settings)
-        return WeightChoice(weight_parameters(ranges.amax, site), ranges.unsearched)
+        scale = scale_from_amax(ranges.amax, site.format)
+        return WeightChoice(parameters_of(scale, site), ranges.unsearched)
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
         """Return the integers that QuantizeLinear gives, or those beside them that preserve sums."""
@@ -268,30 +167,8 @@ def storage_bits(site: WeightSite, packed: bool) -> int:
 
 
 def weight_ranges(weight: FloatArray, site: WeightSite, settings: AmaxSettings) -> WeightRanges:
-    """Return the symmetric range of each output channel of a weight, or of all of it where it has no axis.
-
-    Shapes:
-        weight: any; C ranges along the site's axis, or (D, C) with those of each direction, or one.
-    """
+    """Return the symmetric ranges of a weight: (C,) along the site's axis, (D, C) per direction, or one."""
     return choose_weight_ranges(weight, granularity_of(site), settings, site.format)
-
-
-def weight_parameters(amax: npt.ArrayLike, site: WeightSite) -> QuantParameters:
-    """Return the symmetric parameters of a weight from the ends of its ranges.
-
-    Shapes:
-        amax: (C,) along the site's axis, or (); scale: the same.
-
-    Edge case:
-        An all-zero channel gets scale 1.
-
-    Example:
-        >>> from ptq_cli.core.formats import INT8_NARROW
-        >>> site = WeightSite(tensor="w", node="layer", input_index=1, format=INT8_NARROW, axis=0)
-        >>> weight_parameters([1.27, 0.0], site).scale.tolist()
-        [0.009999999776482582, 1.0]
-    """
-    return parameters_of(scale_from_amax(amax, site.format), site)
 
 
 def parameters_of(scale: FloatArray, site: WeightSite) -> QuantParameters:

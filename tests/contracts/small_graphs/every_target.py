@@ -9,8 +9,8 @@ import onnx
 import onnx_ir as ir
 
 from ptq_cli.core.pair_sums import exceeds_pairs
-from ptq_cli.plan.graph_questions import rule_of
-from ptq_cli.qdq.proof.carried_pairs import float_reason
+from ptq_cli.plan.neighbors import rule_of
+from ptq_cli.qdq.proof.float_reasons import float_reason
 from ptq_cli.qdq.proof.structure import structure_faults
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.runtime.openvino import OPEN_VINO

@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.analysis.constant_rows import overflowing, use_of
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.constant_values import ConstantValues
-from ptq_cli.qdq.read.pair_grids import Grid
+from ptq_cli.qdq.read.pair_grids import PairGrid
 
 
 def stored(floats, scale, qmax=127, dtype="int8", axis=None):
@@ -24,8 +24,8 @@ def stored(floats, scale, qmax=127, dtype="int8", axis=None):
     )
 
 
-def grid(scale: Array, axis: int | None, block_size: int = 0) -> Grid:
-    return Grid(
+def grid(scale: Array, axis: int | None, block_size: int = 0) -> PairGrid:
+    return PairGrid(
         scale=scale,
         zero_point=np.zeros(scale.shape, np.int64),
         dtype=ir.DataType.INT8,

@@ -21,7 +21,7 @@ from ptq_cli.placement.fastest_placement import (
     predicted,
 )
 from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
-from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.each_case import each_case
 from tests.properties.random_graphs import random_model
@@ -101,7 +101,7 @@ def test_everything_stays_in_float_where_that_is_fastest():
 
 def test_what_the_user_keeps_in_float_stays_there():
     model = build(CHAIN)
-    plan = make_plan(model, TARGET, excluded={"y": "excluded"})
+    plan = make_plan(model, TARGET, LayerChoices(excluded={"y": "excluded"}))
     found = fastest_placement(model, plan, TARGET, profile(dict.fromkeys("abcsy", (50, 10))))
     assert [layer.name for layer in found.plan.layers if layer.quantized] == ["a", "b", "c"]
     assert found.in_float == {}

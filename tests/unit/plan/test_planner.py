@@ -1,16 +1,9 @@
 """What a plan says; that of each small graph is held in ``tests/contracts/small_graphs``."""
 
-import itertools
-from dataclasses import replace
-
-import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError
-from ptq_cli.plan.operator_axes import ends_signal, may_end_signal
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.requests import Ties
-from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.plan.planner import LayerChoices, make_plan
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build
 
@@ -89,58 +82,10 @@ SOFTMAX_BETWEEN = """(float[b,3,8,8] x) => (float[] y)
 def test_a_layer_in_float_makes_no_site_that_was_none_before(target):
     model = build(SOFTMAX_BETWEEN)
     whole = make_plan(model, target)
-    found = make_plan(model, target, {"c": "looked up"})
+    found = make_plan(model, target, LayerChoices(in_float={"c": "looked up"}))
     assert set(whole.activations) == {"x", "c"}
     assert found.activations == {}
     layers = {layer.name: layer for layer in found.layers}
     assert layers["c"].reason == "looked up"
     assert "must not be integer" in layers["y"].reason
     assert [site.tensor for site in found.weights] == ["w1"]
-
-
-# Groups of tensors that share parameters, and whose statistics decide them.
-
-
-def test_what_is_moved_takes_the_parameters_of_where_it_was_moved_from():
-    ties = Ties()
-    ties.move("c", "b")
-    ties.move("b", "a")
-    groups = ties.groups(["a", "b", "c", "d"])
-    assert groups.sources == {"a": "a", "b": "a", "c": "a", "d": "d"}
-    assert groups.unions == {}
-
-
-def test_ties_join_groups_also_through_what_is_moved():
-    ties = Ties()
-    ties.move("moved", "a")
-    ties.tie(["moved", "b", "out"])
-    ties.tie(["out2", "c", "b"])
-    groups = ties.groups(["a", "b", "c", "moved", "out", "out2", "alone"])
-    assert {groups.sources[name] for name in ("a", "b", "c", "moved", "out", "out2")} == {"a"}
-    assert groups.unions == {"a": ("a", "b", "c", "out", "out2")}
-    assert groups.sources["alone"] == "alone"
-
-
-def test_a_chain_of_thousands_is_no_recursion():
-    ties = Ties()
-    names = [f"t{index}" for index in range(20_000)]
-    for before, after in itertools.pairwise(names):
-        ties.tie([after, before])
-    assert set(ties.groups(names).sources.values()) == {"t0"}
-
-
-@pytest.mark.parametrize(("rest", "asked"), [("y = Mul(q, p)", False), ("y = Relu(q)", True)])
-def test_behind_a_vector_on_what_others_read_openvino_gets_no_quantization(rest, asked):
-    graph = f"""(float[N,4,8] x) => (float[] y) <float[8] b, float[8,8] w> {{
-        p = Sigmoid(x) a = Add(p, b) q = MatMul(a, w) {rest} }}"""
-    target = load_target("openvino")
-    found = make_plan(build(graph), target, may_be_empty=True).activations
-    assert ("a" in found) == asked
-    assert "a" in make_plan(build(graph), replace(target, shifts_wrongly=False)).activations
-
-
-@pytest.mark.parametrize(("rank", "may", "does"), [(3, True, True), (4, False, False), (None, True, False)])
-def test_behind_a_loop_a_mean_may_end_a_signal(rank, may, does):
-    x = ir.val("x", ir.DataType.FLOAT, None if rank is None else [2] * rank)
-    node = ir.node("ReduceMean", [x], {"axes": [-1]})
-    assert (may_end_signal(node), ends_signal(node)) == (may, does)

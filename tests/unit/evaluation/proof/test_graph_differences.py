@@ -19,7 +19,8 @@ from ptq_cli.evaluation.proof.verification import (
     OutputDifference,
     Verification,
 )
-from ptq_cli.pipeline.run_verify import VerifyOptions, _together, run_verify
+from ptq_cli.pipeline.evaluation.compared_kernels import right_together
+from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
 from ptq_cli.qdq.proof.kernels_apart import kernels_apart
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
@@ -92,7 +93,7 @@ def test_a_kernel_that_computes_something_else_is_named(tmp_path, monkeypatch, c
 def test_steps_that_add_up_are_no_fault(capsys):
     model = deep(12)
     x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32) * 2
-    found = compare_kernels(model, [{"x": x}], {}, limit=1.0)
+    found = replace(compare_kernels(model, [{"x": x}], {}), limit=1.0)
     assert not found.wrong
     assert found.kernels == 13
 
@@ -132,9 +133,9 @@ def test_kernels_that_are_right_together_are_not_wrong():
     assert replace(alone, right_together=True).wrong == ()
     for db, is_right in ((138.0, True), (41.0, False)):
         output = OutputDifference(output="y", absolute=0.1, step=0.1, on_grid=False, sqnr_db=db)
-        found = _together(alone, OutputComparison("x.npy", 4, (output,)))
+        found = right_together(alone, OutputComparison("x.npy", 4, (output,)))
         assert found.right_together == is_right
-    assert not _together(alone, None).right_together
+    assert not right_together(alone, None).right_together
 
 
 def difference(written, optimized, scale=None):

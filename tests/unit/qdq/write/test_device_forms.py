@@ -8,13 +8,8 @@ from ptq_cli.core.formats import INTEGERS
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.write.device_forms import (
-    convert_types,
-    dequantize_bytes,
-    give_biases,
-    pad_apart,
-    shift_bytes,
-)
+from ptq_cli.qdq.write.counted_padding import pad_apart
+from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, give_biases, shift_bytes
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample
 from tests.unit.qdq.printer import graph_text

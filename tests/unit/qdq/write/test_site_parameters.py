@@ -101,9 +101,6 @@ def test_tensors_that_share_parameters_are_decided_once():
     assert found.activations["r"] is found.activations["g"]
 
 
-# Weights with channels of zeros, or with no channels at all: quantized, checked, and run.
-
-
 CONV = """(float[N,3,6,6] x) => (float[] y) <float[4,3,3,3] w, float[4] b, float[2,4,1,1] v> {
   c = Conv(x, w, b)
   r = Relu(c)

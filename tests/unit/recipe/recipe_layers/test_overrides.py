@@ -11,7 +11,7 @@ from ptq_cli.core.errors import RecipeValueError, TargetOverrideError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.pair_operators import clips_integers
 from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.plan.formats import expose_clamps
+from ptq_cli.plan.fitted_grids import expose_clamps
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import merge_layers, table_layer

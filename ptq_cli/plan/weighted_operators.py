@@ -1,0 +1,192 @@
+"""Operators with weights: their sites, and the tensors that they request."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import onnx_ir as ir
+
+from ptq_cli.models.graph_reading import constant_shape, input_at
+from ptq_cli.plan.already_quantized import requantized_refusal
+from ptq_cli.plan.dynamic_layers import dynamic_refusal
+from ptq_cli.plan.graph_questions import is_constant, weight_axis
+from ptq_cli.plan.neighbors import (
+    Reasons,
+    bias_add_behind,
+    clamp_behind,
+    is_clamped,
+    is_merged,
+    merges_bias_add,
+)
+from ptq_cli.plan.refusals import (
+    angle_refusal,
+    attribute_refusal,
+    bias_refusal,
+    outer_product_refusal,
+    reader_refusal,
+    weight_refusal,
+)
+from ptq_cli.plan.requests import Requests
+from ptq_cli.plan.sites import BiasSite, WeightSite
+from ptq_cli.plan.target.rules import OpRule
+from ptq_cli.recipe.known_modes import TENSOR
+
+LEAST_SAVED = 1024  # bytes; with less a file would be no smaller: names and operators take some hundred, too
+SAVED, ADDED = 3, 5  # bytes that an integer saves, and that the scale and zero point of a channel add
+DYNAMIC = "computes in integers, with ranges found at each run"
+
+
+def plan_stored(node: ir.Node, rule: OpRule, requests: Requests, in_float: Reasons) -> Iterator[WeightSite]:
+    """Yield the weights of an operator with float activations, and note how it is computed."""
+    name = node.name or ""
+    values = {index: value for index in rule.constants if (value := input_at(node, index)) is not None}
+    if refusal := next(filter(None, _storing_refusals(node, rule, [*values.values()])), ""):
+        requests.reasons[name] = refusal
+        return
+    # The target's operator on integers is faster from some size on.
+    size = sum(prod(constant_shape(value)[1:]) for value in values.values())
+    fits = node.attributes.get_int("layout", 0) == 0 and size >= rule.kernel_from
+    kernel = rule.kernel if fits else ""
+    if kernel and name not in in_float:
+        requests.mark(node, DYNAMIC)
+    else:
+        requests.reasons[name] = in_float.get(name, rule.note)
+    settings = requests.rules.target.weight_rule(node.op_type)
+    for index, value in values.items():
+        yield WeightSite(
+            tensor=value.name or "",
+            node=name,
+            input_index=index,
+            format=settings.integers,
+            axis=rule.weight_axis if settings.per_axis else None,
+            as_pair=settings.stored == "pairs",
+            as_product=settings.stored == "products",
+            kernel=kernel,
+            block_axis=-1,  # it is [directions, channels, inputs]
+        )
+
+
+def _storing_refusals(node: ir.Node, rule: OpRule, values: Sequence[ir.Value]) -> Iterator[str]:
+    yield attribute_refusal(node, rule)
+    for value in values:
+        yield weight_refusal(value, may_be_computed=False)
+    shapes = [constant_shape(value) for value in values]
+    if sum(SAVED * prod(shape) - ADDED * shape[rule.weight_axis] for shape in shapes) < LEAST_SAVED:
+        yield "its weights are too small for integers to make the file smaller"
+
+
+@dataclass(kw_only=True)
+class Computing:
+    """Plans compute operators one by one, and collects the sites of their weights and biases.
+
+    Attributes:
+        in_float: layers without an integer kernel for their weight, with the reason.
+        dynamic: layers whose activations become integers at each run, with what shares a scale of them.
+    """
+
+    requests: Requests
+    in_float: Reasons
+    dynamic: Mapping[str, str]
+    weights: list[WeightSite] = field(default_factory=list)
+    biases: list[BiasSite] = field(default_factory=list)
+
+    def plan(self, node: ir.Node, rule: OpRule) -> None:
+        """Plan an operator: request its activations, or note the reason why it stays float."""
+        requests, name = self.requests, node.name or ""
+        weight, site = input_at(node, rule.weight), None
+        if name in self.dynamic and name not in self.in_float:
+            refusal = dynamic_refusal(node, rule, requests.rules.target.name)
+            if refusal or weight is None:
+                requests.reasons[name] = refusal
+                return
+            # What a Conv sums up are many places of its input: these have one scale together.
+            kind = TENSOR if node.op_type == "Conv" else self.dynamic[name]
+            self._weight_site(node, rule, weight, kind)
+            requests.mark_dynamic(node, DYNAMIC)
+            return
+        if refusal := next(filter(None, self._refusals(node, rule)), ""):
+            requests.reasons[name] = refusal
+            return
+        if weight is not None and is_constant(weight):
+            site = self._weight_site(node, rule, weight)
+        if in_float := (self.in_float.get(name, "") if rule.integer_kernel else rule.note):
+            requests.reasons[name] = in_float
+            return
+        for value in (input_at(node, index) for index in rule.activations):
+            if value is not None and not is_constant(value):
+                requests.ask(value)
+        requests.mark(node)
+        tail = self._plan_bias(node, rule, site) if site is not None else node
+        if self._needs_output(node, rule, tail):
+            requests.ask((clamp_behind(tail, requests.rules) or tail).outputs[0])
+
+    def _needs_output(self, node: ir.Node, rule: OpRule, tail: ir.Node) -> bool:
+        if rule.output == "always" or (tail is node and is_merged(node, rule)):
+            return True
+        is_integer = (tail.name or "") in self.requests.integer
+        return rule.clamp_asks and is_integer and is_clamped(tail, self.requests.rules)
+
+    def _refusals(self, node: ir.Node, rule: OpRule) -> Iterator[str]:
+        yield attribute_refusal(node, rule) or reader_refusal(node, rule)
+        yield angle_refusal(node)
+        yield outer_product_refusal(node)
+        yield requantized_refusal(node)
+        for index in rule.activations:
+            value = input_at(node, index)
+            if value is not None and (index != rule.weight or not is_constant(value)):
+                yield self.requests.refusal(value)
+        weight, bias = input_at(node, rule.weight), input_at(node, rule.bias)
+        if weight is not None:
+            yield weight_refusal(weight, may_be_computed=rule.weight in rule.activations)
+        if bias is not None and self._stores_biases:
+            yield bias_refusal(bias)
+
+    @property
+    def _stores_biases(self) -> bool:
+        return self.requests.rules.target.bias.format != "float"
+
+    def _weight_site(self, node: ir.Node, rule: OpRule, value: ir.Value, dynamic: str = "") -> WeightSite:
+        settings = self.requests.rules.target.weight_rule(node.op_type)
+        site = WeightSite(
+            tensor=value.name or "",
+            node=node.name or "",
+            input_index=rule.weight or 0,
+            format=settings.integers,
+            axis=weight_axis(node, rule, value) if settings.per_axis else None,
+            as_pair=settings.stored == "pairs",
+            dynamic=dynamic,
+            # What a MatMul reads is centered mostly: on transformers it gains nothing.
+            preserves_sums=settings.preserve_sums and node.op_type in ("Conv", "ConvTranspose"),
+        )
+        self.weights.append(site)
+        return site
+
+    def _plan_bias(self, node: ir.Node, rule: OpRule, weight: WeightSite) -> ir.Node:
+        """Plan the bias, and return the node whose output is the operator's: itself, or the bias's Add."""
+        reader, index = node, rule.bias
+        found = bias_add_behind(node, weight) if rule.bias_add else None
+        merged = merges_bias_add(node, rule, self.requests.rules.target)
+        # A kernel that always returns integers does so before an Add that is not merged with it.
+        if found is not None and (merged or rule.output != "always"):
+            reader, index = found
+            self._mark_bias_add(reader, node, merged=merged)
+        bias, activation = input_at(reader, index), input_at(node, rule.activations[0])
+        if self._stores_biases and bias is not None and index is not None and activation is not None:
+            site = BiasSite(
+                tensor=bias.name or "",
+                node=reader.name or "",
+                input_index=index,
+                activation=activation.name or "",
+                weight=weight,
+            )
+            self.biases.append(site)
+        return reader
+
+    def _mark_bias_add(self, add: ir.Node, node: ir.Node, *, merged: bool) -> None:
+        self.requests.bias_adds.add(add.name or "")
+        if merged:
+            self.requests.mark(add, f"bias of {node.name}")
+        elif self._stores_biases:
+            self.requests.reasons[add.name or ""] = f"bias of {node.name}, added to its float result"
+        else:
+            self.requests.reasons[add.name or ""] = f"bias of {node.name}, which the target computes in float"
