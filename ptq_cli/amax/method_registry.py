@@ -9,8 +9,8 @@ import numpy as np
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.entropy import entropy_amax, entropy_range
-from ptq_cli.amax.linear_histogram import START_BIN, LinearHistogram, histogram_of_values, linear_view
-from ptq_cli.amax.mse import MSE_START_BIN, mse_amax, mse_range
+from ptq_cli.amax.linear_histogram import LinearHistogram, histogram_of_values, linear_view
+from ptq_cli.amax.mse import mse_amax, mse_range
 from ptq_cli.amax.percentile import max_amax, missing_histogram, percentile_amax, percentile_of_values
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import FloatArray
@@ -24,7 +24,7 @@ AUTO = "auto"
 """Which ``--amax`` may also be: percentile where histograms were kept, otherwise max."""
 
 Decide = Callable[[TensorStatistics, AmaxSettings, NumberFormat], Choice]
-Search = Callable[[LinearHistogram, AmaxSettings, IntegerFormat], Choice]
+Search = Callable[[LinearHistogram, IntegerFormat], Choice]
 DecideValues = Callable[[FloatArray, AmaxSettings, NumberFormat], Choice]
 
 
@@ -63,26 +63,6 @@ def _levels(format: IntegerFormat) -> int:
     return 1 << (format.bits - 1 if format.signed else format.bits)
 
 
-def _entropy(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
-    start_bin = settings.start_bin or START_BIN
-    return entropy_amax(view, _levels(format), start_bin=start_bin, stride=settings.stride)
-
-
-def _entropy_asymmetric(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
-    start_bin = settings.start_bin or START_BIN
-    return entropy_range(view, 1 << format.bits, start_bin=start_bin, stride=settings.stride)
-
-
-def _mse(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
-    start_bin = settings.start_bin or MSE_START_BIN
-    return mse_amax(view, format, start_bin=start_bin, stride=settings.stride)
-
-
-def _mse_asymmetric(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
-    start_bin = settings.start_bin or MSE_START_BIN
-    return mse_range(view, format, start_bin=start_bin, stride=settings.stride)
-
-
 def integer_format(method: str, format: NumberFormat) -> IntegerFormat:
     """Return the format if it is one of integers.
 
@@ -111,13 +91,13 @@ def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
 
     return Method(
         lambda statistics, settings, format: symmetric(
-            view(statistics, settings), settings, integer_format(name, format)
+            view(statistics, settings), integer_format(name, format)
         ),
         lambda statistics, settings, format: asymmetric(
-            view(statistics, settings), settings, integer_format(name, format)
+            view(statistics, settings), integer_format(name, format)
         ),
         lambda values, settings, format: symmetric(
-            histogram_of_values(values, settings.bins), settings, integer_format(name, format)
+            histogram_of_values(values, settings.bins), integer_format(name, format)
         ),
     )
 
@@ -141,8 +121,12 @@ METHODS: dict[str, Method] = {
             percentile_of_values(values, settings.percentile)
         ),
     ),
-    "entropy": _searching("entropy", _entropy, _entropy_asymmetric),
-    "mse": _searching("mse", _mse, _mse_asymmetric),
+    "entropy": _searching(
+        "entropy",
+        lambda view, format: entropy_amax(view, _levels(format)),
+        lambda view, format: entropy_range(view, 1 << format.bits),
+    ),
+    "mse": _searching("mse", mse_amax, mse_range),
 }
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from ptq_cli.amax.method_registry import AUTO, require_method
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.recipe.check import split_method
 from ptq_cli.recipe.sections import AmaxSettings, OverrideSettings
 
 WILDCARDS = "*?["
@@ -33,9 +35,9 @@ def check_overrides(overrides: Iterable[OverrideSettings]) -> None:
     """Raise if an override names no method."""
     for item in overrides:
         if item.amax is not None and item.amax != AUTO:
-            require_method(item.amax, more=(AUTO,))
+            require_method(split_method(item.amax)[0], more=(AUTO,))
         if item.weight_amax is not None:
-            require_method(item.weight_amax, "amax method of weights")
+            require_method(split_method(item.weight_amax)[0], "amax method of weights")
 
 
 class OverridesByName:
@@ -64,11 +66,7 @@ class OverridesByName:
 
 
 def settings_for(meant: Meant, settings: AmaxSettings, overrides: OverridesByName) -> AmaxSettings:
-    """Return the settings of a tensor: each override that means it changes what it sets.
-
-    Edge case:
-        A percentile without a method asks for the percentile method, as ``amax.percentile`` does.
-    """
+    """Return the settings of a tensor: each override that means it changes what it sets."""
     for item in overrides.of(meant):
         settings = _changed(settings, item)
     return settings
@@ -113,8 +111,6 @@ activation that is quantized (did you mean 'stem.conv'?)
             kinds.append(("weight", weights))
         if item.quantize is not None or _describes_layers(item):
             kinds.append(("layer", layers))
-        if not kinds:  # a percentile alone
-            kinds.append(("activation", activations))
         for kind, tensors in kinds:
             if id(item) not in found[kind]:
                 raise RecipeValueError(
@@ -185,14 +181,13 @@ def matches(pattern: str, names: Names) -> bool:
 
 
 def _changed(settings: AmaxSettings, override: OverrideSettings) -> AmaxSettings:
-    if override.percentile is not None:
-        settings = replace(settings, percentile=override.percentile)
-        if override.amax is None and override.weight_amax is None:
-            settings = replace(settings, method="percentile")
-    if override.amax is not None:
-        settings = replace(settings, method=override.amax)
-    if override.weight_amax is not None:
-        settings = replace(settings, weight_method=override.weight_amax)
+    for key, text in (("method", override.amax), ("weight_method", override.weight_amax)):
+        if text is not None:
+            method, percentile = split_method(text)
+            changes: dict[str, Any] = (
+                {key: method} if percentile is None else {key: method, "percentile": percentile}
+            )
+            settings = replace(settings, **changes)
     return settings
 
 

@@ -108,13 +108,13 @@ def run_analyze(
     layers = evaluated_layers(plan, opened.origin, opened.pair.quantized_name)
     progress(Progress("two more forward passes, with float weights and with float activations", 0, None))
     subject = make_subject(opened.twins, layers, question, opened.yardstick)
-    settings, machine = opened.settings, opened.resolved.machine
+    machine = opened.resolved.machine
     measured = measure(
         subject,
         pieces_of(
             opened.dataset,
             opened.inputs,
-            settings.batch_size,
+            opened.resolved.recipe.data.batch_size,
             subject.staged,
             whole_batches=any(map(nested_graphs, opened.twins.float_model.graph)),
         ),

@@ -17,7 +17,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 KEYS = {
-    **{key: name for name, keys in FLAG_KEYS.items() for key in keys},
+    **{key: name for name, key in FLAG_KEYS.items()},
     **{f"{ONCE}.{name}": name for name in ONCE_KEYS},
 }
 """The argument that each key of a recipe is."""
@@ -121,7 +121,7 @@ def _written(name: str, text: str, kind: Any) -> str | None:
 def _choices(name: str) -> Iterable[str]:
     from ptq_cli.setup.recipes import names_of
 
-    return names_of(FLAG_KEYS[name][0]) if name in FLAG_KEYS else ()
+    return names_of(FLAG_KEYS[name]) if name in FLAG_KEYS else ()
 
 
 def _literal(text: str) -> str:

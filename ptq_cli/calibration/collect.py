@@ -165,7 +165,6 @@ def collect(
     method: str,
     threads: int,
     total: int | None = None,
-    prefetch: int = 0,
     progress: ProgressCallback = silent,
     make_tapped: MakeCollector = make_collector,
     axes: Mapping[str, int] | None = None,
@@ -197,7 +196,6 @@ def collect(
             batches,
             stage=STAGE,
             total=total,
-            prefetch=prefetch,
             progress=progress,
             **counting,
         )

@@ -149,7 +149,7 @@ def open_subject(
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
-    batch_size = fixed or recipe.calibration.batch_size
+    batch_size = fixed or recipe.data.batch_size
     if dataset is not None:
         dataset = with_states(dataset, recipe.data, model.model, model.stored)
         dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
@@ -221,7 +221,6 @@ def measure(
         method=settings.method,
         # More threads would wait for one another at the queue of one GPU; the second counts the inputs.
         threads=threads if device.is_host else min(threads, 2),
-        prefetch=machine.prefetch,
         total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
         make_tapped=counting_on(device),

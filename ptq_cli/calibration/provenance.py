@@ -28,7 +28,6 @@ READING = (
     "data.carry",
     "data.steps",
     "data.frame",
-    "data.hop",
     "text.tokenizer",
     "text.columns",
     "text.label_column",

@@ -242,7 +242,7 @@ def _pass(
     grids = {name: make_grid(parameters) for name, (parameters, _) in watched.items()}
     seen = Seen(grids)
     progress(Progress(STAGE, 0, data.count))
-    with closing(decoded_ahead(data.batches(size), machine.prefetch)) as batches:
+    with closing(decoded_ahead(data.batches(size))) as batches:
         for batch in batches:
             found = counter.count(batch)
             seen.add(found, {name: row_of(grids[name], item) for name, item in found.items()}, batch)
@@ -255,7 +255,7 @@ def _batch_size(loaded: LoadedRun, data: BoundDataset, inputs: Sequence[TensorSp
     fixed = fixed_batch_size(inputs)
     if fixed is not None:
         return fixed
-    most = loaded.resolved.recipe.calibration.batch_size
+    most = loaded.resolved.recipe.data.batch_size
     return max(1, min(most, data.count // (BLOCKS // 2) if data.count is not None else EACH))
 
 

@@ -288,7 +288,7 @@ def make_export(
             but=given.sites,
             interruptions=interruptions,
             checkpoint=run.recovery_checkpoint if keeps_on_interrupt and is_resumable else None,
-            every=recipe.calibration.checkpoint_every,
+            every=recipe.runtime.checkpoint_every,
         )
         recovery = work.climb(rungs)
         made = work.made

@@ -48,9 +48,7 @@ from ptq_cli.setup.run_directory import RunDirectory
 OF_THE_MACHINE = (
     "runtime.device",
     "runtime.threads",
-    "runtime.prefetch",
-    "calibration.checkpoint_every",
-    "evaluation.checkpoint_every",
+    "runtime.checkpoint_every",
 )
 """Settings that may differ from shard to shard: how fast a machine runs, and not what it computes. Of a
 device it is the number of the GPU; its kind stands in the provenance, which is compared as well."""

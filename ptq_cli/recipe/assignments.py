@@ -11,7 +11,7 @@ from ptq_cli.core.errors import RecipeKeyError, UsageError
 from ptq_cli.core.read_files import parse_toml
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.flags import FLAG_KEYS
-from ptq_cli.recipe.schema import SETTINGS, Recipe
+from ptq_cli.recipe.schema import SETTINGS, Recipe, instead_of
 
 OPTION = "--set"
 ONCE = "run"
@@ -21,8 +21,8 @@ TABLES = {
     "metric": "write [[metric]] in a recipe",
 }
 """Sections of which a recipe can have several, and what sets them."""
-NAMES = {keys[0]: name for name, keys in FLAG_KEYS.items() if len(keys) == 1}
-"""The name of a setting by its key, if it is for that key alone."""
+NAMES = {key: name for name, key in FLAG_KEYS.items()}
+"""Name of a setting by its key."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +35,6 @@ class Once:
         "Evaluate the quantized model; if not set, only if a limit or evaluation data is given.",
     )
     thumbnails: bool = setting(False, "Show the images whose predicted class changes in `report.html`.")
-    suffix: str | None = setting(
-        None,
-        "Suffix of a folder's quantized files: `q4` for `model_q4.onnx`; if not set, it tells their form.",
-    )
 
 
 ONCE_KEYS = tuple(item.name for item in fields(Once))
@@ -98,8 +94,8 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
     A text stays a text where the key takes one; other values are written as in TOML, and lists also without
     brackets. Of two values for a key, the last one counts.
 
-    Values are by the name of the setting, as ``settings_to_table`` takes them. A key that shares its name
-    with another one, such as ``calibration.batch_size``, is its own name.
+    Values are by the name of the setting, as ``settings_to_table`` takes them. A key without a name is its
+    own name.
     """
     settings: dict[str, Any] = {}
     once: dict[str, Any] = {}
@@ -124,26 +120,23 @@ def add_assignments(settings: Mapping[str, Any], assigned: Mapping[str, Any]) ->
     Example:
         >>> add_assignments({"rename": {"a": "x"}, "samples": 8}, {"rename": {"b": "y"}})
         {'rename': {'a': 'x', 'b': 'y'}, 'samples': 8}
-        >>> add_assignments({"batch_size": 8}, {"evaluation.batch_size": 64})
+        >>> add_assignments({"batch_size": 8}, {"batch_size": 64})
         Traceback (most recent call last):
         ...
-        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: --batch-size and --set evaluation.batch_size give \
-different values: 8 and 64
+        ptq_cli.core.errors.UsageError: PTQ-USAGE-001: --batch-size and --set data.batch_size give different \
+values: 8 and 64
         hint: give one of them
     """
     merged = dict(settings)
     for name, value in assigned.items():
-        # A flag may set two keys (--batch-size both stages'), and --set one of them.
-        flag = next((flag for flag, keys in FLAG_KEYS.items() if name in keys), name)
-        given = merged.get(flag)
-        key = FLAG_KEYS.get(name, (name,))[0]
+        given, key = merged.get(name), FLAG_KEYS.get(name, name)
         if isinstance(value, dict) and isinstance(given, dict):
             for part in given.keys() & value.keys():
-                _require_same(flag, f"{key}.{part}", given[part], value[part])
+                _require_same(name, f"{key}.{part}", given[part], value[part])
             merged[name] = {**given, **value}
             continue
         if given is not None:
-            _require_same(flag, key, given, value)
+            _require_same(name, key, given, value)
         merged[name] = value
     return merged
 
@@ -207,7 +200,7 @@ def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
     if kind is None or (dot and not is_table):
         raise RecipeKeyError(
             f"{OPTION}: unknown key '{path.strip()[:80]}'{_nearest(path)}",
-            hint="ptq recipe keys lists all keys",
+            hint=instead_of(key) or "ptq recipe keys lists all keys",
         )
     if not name:
         return key, parse_value(written, kind)

@@ -28,7 +28,7 @@ def code_settings(table: Mapping[str, Any]) -> dict[str, str]:
 
 def _code(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for item in table.get("metric", ()):
-        yield code_key(item["metric"], item.get("arguments")), "metric.metric"
+        yield code_key(_OUTPUT.sub(r"\1", item["metric"]), item.get("arguments")), "metric.metric"
     for key, declared in SETTINGS.items():
         section, _, name = key.partition(".")
         if section == "metric" or not (declared.is_location or declared.is_entry_point):

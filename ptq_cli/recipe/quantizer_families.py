@@ -83,16 +83,9 @@ class ScaledWeights(OfWeights):
     )
     block_size: int | None = setting(
         None,
-        "Number of values along an axis that share a scale; it must divide the axis.",
+        "Number of values along the axis of input channels that share a scale; it must divide the axis.",
         low=2,
         high=1 << 20,
-    )
-    axis: int | None = setting(
-        None,
-        "Axis of the scales, by default that of the output channels; with blocks, the axis that is divided, "
-        "by default that of the input channels.",
-        low=-8,
-        high=7,
     )
     dtype: str | None = setting(
         None, "Float type instead of integers, if the target has it.", choices=(*FLOATS,)
@@ -197,8 +190,6 @@ class CenterWeights(OfWeights):
         "One scale, or one set of centers, per output channel or per tensor.",
         choices=(TENSOR, CHANNEL),
     )
-    seed: int = setting(0, "Seed of the random first centers.", low=0, high=2**63 - 1, wanted="0 or more")
-    restarts: int = setting(4, "Number of k-means runs, of which the best counts.", low=1, high=1000)
 
     @property
     def bits(self) -> int:

@@ -20,7 +20,7 @@ from ptq_cli.core.trust import grant, note_found
 from ptq_cli.core.words import escaped
 from ptq_cli.recipe.code_settings import code_settings
 from ptq_cli.recipe.recovery_rungs import OF_MODES
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import FORMER_KEYS, Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSettings, WeightSettings
 
 # Settings that are paths or entry points: made absolute on the way in, relative on the way out.
@@ -184,7 +184,7 @@ class _Decoder:
                 section = f"[{place}]" if place else "the top level"
                 raise RecipeKeyError(
                     f"{self.where}: unknown key '{prefix}{key}'{did_you_mean(key, known)}",
-                    hint=f"{section} has: {', '.join(known)}",
+                    hint=FORMER_KEYS.get(prefix + key) or f"{section} has: {', '.join(known)}",
                 )
         for item in fields(kind):
             # An empty path would be resolved to the recipe's folder, and read as one of images.

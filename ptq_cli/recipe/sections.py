@@ -146,15 +146,17 @@ class OverrideSettings:
         "`false` keeps the matching layers in float; `true` selects them, and operators with weights that no "
         "override selects stay in float.",
     )
-    amax: str | None = setting(None, "`amax.method` for the matching activations.", names="amax method")
-    percentile: float | None = setting(
+    amax: str | None = setting(
         None,
-        "`amax.percentile` for the matching tensors; without `amax`, it also sets the method to percentile.",
-        above=0,
-        high=100,
+        "`amax.method` for the matching activations; `percentile 99.9` also says which.",
+        names="amax method",
+        is_open=True,
     )
     weight_amax: str | None = setting(
-        None, "`amax.weight_method` for the matching weights.", names="amax method of weights"
+        None,
+        "`amax.weight_method` for the matching weights, likewise.",
+        names="amax method of weights",
+        is_open=True,
     )
     weights: WeightSettings | None = setting(
         None,
@@ -177,7 +179,6 @@ class QuantizationSettings:
         is_open=True,
         is_location=True,
     )
-    all_layers: bool = setting(False, "Quantize also layers that save neither bytes nor time.")
     runtime_operators: bool | None = setting(
         None,
         "Use ONNX Runtime's own operators where they are faster; no other runtime can then read the model. "
@@ -250,7 +251,6 @@ class CalibrationSettings:
         takes_objects=True,
     )
     method: str = setting("histogram", "Statistics to collect.", names="collector")
-    batch_size: int = setting(32, "Samples per batch; it does not change the result.", low=1)
     samples: int | None = setting(
         None, "Number of calibration samples to use, from the first on; all if not set.", low=1
     )
@@ -259,11 +259,6 @@ class CalibrationSettings:
         "Fraction of the calibration samples held out, spread evenly, so that `ptq tune` can decide by them.",
         low=0,
         high=0.9,
-    )
-    checkpoint_every: float = setting(
-        30.0,
-        "Seconds between checkpoints, from which an interrupted run continues; 0: one after each batch.",
-        **SECONDS,
     )
     activation_axis: dict[str, int] = setting(
         {},
@@ -306,10 +301,6 @@ class AmaxSettings:
         low=2,
         high=MOST_BINS,
     )
-    start_bin: int | None = setting(
-        None, "Bins in the smallest range tried; if not set, 128 for `entropy` and 1 for `mse`.", low=1
-    )
-    stride: int = setting(1, "Bins added from one range tried to the next.", low=1)
 
 
 # ``[model]``, ``[data]``, ``[image]`` and ``[text]``: which model, and how files become its inputs.
@@ -348,6 +339,7 @@ class DataSettings:
         "Model input by the name of an array in the data; `label` names the labels. Needed only where names "
         "differ, and the model has several inputs or the data several arrays.",
     )
+    batch_size: int = setting(32, "Samples per batch; it does not change the result.", low=1)
     batch_axis: dict[str, int | str] = setting(
         {},
         "Sample axis of inputs and outputs by name, where it is not the first: a number from 0, or `none` "
@@ -364,14 +356,11 @@ class DataSettings:
     steps: int | None = setting(
         None, "Steps to use of each recording, from the first on; all if not set.", low=1
     )
-    frame: int | None = setting(
-        None, "Values of a step where a recording is one row of values, if the model does not say it.", low=1
-    )
-    hop: int | None = setting(
-        None,
-        "Values from the start of a step to the start of the next; if not set, those of a step. The first "
-        "step begins with zeros where steps overlap.",
-        low=1,
+    frame: list[int] = setting(
+        [],
+        "Values of a step where a recording is one row of values, if the model does not say it; `[576, 512]` "
+        "starts the next step 512 values later, and the first one begins with zeros.",
+        wanted="one or two numbers, at least 1",
     )
 
 
@@ -461,14 +450,12 @@ class EvaluationSettings:
         is_open=True,
         is_entry_point=True,
     )
-    batch_size: int = setting(32, "Samples per batch.", name="batch_size", low=1)
     samples: int | None = setting(
         None,
         "Number of evaluation samples to use, from the first on; all if not set.",
         name="eval_samples",
         low=1,
     )
-    checkpoint_every: float = setting(30.0, "Seconds between checkpoints, as in `[calibration]`.", **SECONDS)
     generate: int | None = setting(
         None,
         "Tokens by which the models continue each prompt greedily; `generated_equal` is the share of equal "
@@ -491,14 +478,13 @@ class MetricSettings:
     metric: str = setting(
         REQUIRED,
         "Name of a metric, `file.py:callable`, or a class such as "
-        "`torchmetrics.classification:MulticlassF1Score`.",
+        "`torchmetrics.classification:MulticlassF1Score`; `top1[aux]` is for the output `aux`.",
         is_entry_point=True,
     )
     name: str | None = setting(
         None,
         "Name in reports and limits; if not set, that of the class or function, with the output in brackets.",
     )
-    output: str | None = setting(None, "Output that it is computed on; the first if not set.")
     arguments: dict[str, Any] = setting(
         {},
         "Arguments of its constructor; a function gets them in addition to output and labels.",
@@ -596,7 +582,11 @@ class RuntimeSettings:
         is_open=True,
     )
     threads: int = setting(0, "Number of threads; 0 for one per core.", low=0, high=MOST_THREADS)
-    prefetch: int = setting(1, "Number of batches to decode ahead.", low=0, high=1024)
+    checkpoint_every: float = setting(
+        30.0,
+        "Seconds between checkpoints, from which an interrupted run continues; 0: one after each batch.",
+        **SECONDS,
+    )
     max_memory: str = setting(
         "",
         "Limit for the peak host memory of a calibration; if empty, what one batch and its measured tensors "

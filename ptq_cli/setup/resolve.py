@@ -272,7 +272,6 @@ def _machine(settings: RuntimeSettings) -> Machine:
     return Machine(
         device=parse_device(settings.device),
         threads=settings.threads or usable_cores(),
-        prefetch=settings.prefetch,
         memory=parse_size(settings.max_memory) if settings.max_memory else None,
     )
 

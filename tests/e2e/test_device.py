@@ -122,9 +122,7 @@ def test_a_checkpoint_of_a_gpu_is_continued_on_a_gpu_alone(folder, ptq, cuda, de
     (folder / "stops.py").write_text(STOPS)
     (folder / "go").write_text("")
     words = "calibrate model.onnx --data stops.py:batches --batch-size 2 --recover none"
-    assert (
-        ptq(f"{words} --set runtime.device={cuda} --set calibration.checkpoint_every=0 --run one").status == 2
-    )
+    assert ptq(f"{words} --set runtime.device={cuda} --set runtime.checkpoint_every=0 --run one").status == 2
     (folder / "go").write_text("yes")
     assert ptq(f"{words} --set runtime.device={device} --run whole").status == 0
 

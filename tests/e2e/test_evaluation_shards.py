@@ -124,7 +124,7 @@ def batches():
 
 def test_a_shard_goes_on_where_it_was_stopped(folder: Path, ptq: Any) -> None:
     (folder / "data.py").write_text(DATA)
-    words = "evaluate --eval-data data.py:batches --batch-size 2 --set evaluation.checkpoint_every=0"
+    words = "evaluate --eval-data data.py:batches --batch-size 2 --set runtime.checkpoint_every=0"
     assert ptq(words).status == 0
     expected = reports(folder / "ptq-run")
     (folder / "stop").touch()

@@ -141,7 +141,6 @@ def sequences(folder):
     [
         "--batch-size 1",
         "--batch-size 4 --threads 1 --set runtime.max_memory=4GiB",
-        "--set runtime.prefetch=2",
     ],
 )
 def test_sequences_of_any_length_are_all_counted(sequences, ptq, settings):

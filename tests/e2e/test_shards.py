@@ -71,7 +71,7 @@ def test_settings_of_the_machine_may_differ(folder: Path, ptq: Any) -> None:
     assert ptq(f"{CALIBRATE} --threads 1 --run one").status == 0
     for number in (1, 2):
         words = (
-            f"--threads {number} --set calibration.checkpoint_every={number + 9} --shard {number}/2 "
+            f"--threads {number} --set runtime.checkpoint_every={number + 9} --shard {number}/2 "
             f"--run run-{number}"
         )
         assert ptq(f"{CALIBRATE} {words}").status == 0

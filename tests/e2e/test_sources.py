@@ -170,8 +170,7 @@ def test_a_calibration_of_shards_continues_after_it_was_ended(
 ):
     pack_tar("calib", shards / "t-#.tar", 2)
     words = (
-        f"calibrate {model} --data shards --samples {SAMPLES} --batch-size 8 "
-        "--set calibration.checkpoint_every=0"
+        f"calibrate {model} --data shards --samples {SAMPLES} --batch-size 8 --set runtime.checkpoint_every=0"
     )
     join, calls = tar_module.join_samples, []
 

@@ -270,15 +270,15 @@ _SECONDS_TO_END = 1.0
 """Seconds to wait for a batch that is being decoded but no longer needed; a callable may block for long."""
 
 
-def decoded_ahead(batches: Iterable[Batch], count: int) -> Generator[Batch]:
+DECODED_AHEAD = 1  # Batches: one thread decodes, and a batch may take as much memory as the model.
+
+
+def decoded_ahead(batches: Iterable[Batch], count: int = DECODED_AHEAD) -> Generator[Batch]:
     """Yield the same batches in the same order, up to ``count`` of them decoded before they are asked for.
 
-    A thread of its own iterates, unless ``count`` is 0; what it has yielded must not change. What it raises
-    comes after the batches before it.
+    A thread of its own iterates; what it has yielded must not change. What it raises comes after the batches
+    before it.
     """
-    if not count:
-        yield from batches
-        return
     waiting: queue.Queue[Batch | BaseException | None] = queue.Queue(count)
     stopped = threading.Event()
     thread = threading.Thread(target=_decode, args=(batches, waiting, stopped), name="decode", daemon=True)

@@ -123,7 +123,7 @@ def evaluate_pass(
     """
     tell = teller(progress)
     opened = open_pass(resolved, models, evaluation_set, progress, watches, run.path)
-    dataset, settings, path = evaluation_set.dataset, resolved.recipe.evaluation, run.evaluation_checkpoint
+    dataset, path = evaluation_set.dataset, run.evaluation_checkpoint
     evaluator = continued(path, opened.identity, opened.make, tell) if dataset.is_resumable else opened.make()
     checkpoints = None
     if not dataset.is_resumable:
@@ -134,10 +134,10 @@ def evaluate_pass(
             "because it has no state_dict and load_state_dict"
         )
     else:
-        checkpoints = Checkpoints(path, WORK, settings.checkpoint_every, tell)
+        checkpoints = Checkpoints(path, WORK, resolved.recipe.runtime.checkpoint_every, tell)
     batches = checked(dataset.batches(evaluation_set.batch_size, Selection(WHOLE, evaluator.batches)))
     # Closed on an error, too: the thread that decodes would otherwise wait for a reader for ever.
-    with closing(decoded_ahead(batches, resolved.machine.prefetch)) as decoded:
+    with closing(decoded_ahead(batches)) as decoded:
         run_evaluator(
             evaluator,
             opened.runs,

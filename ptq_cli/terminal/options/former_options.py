@@ -8,8 +8,8 @@ import click
 from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, setting_types, type_words
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE_FLAGS
 
-KEYS = {**FLAG_KEYS, **{name: (f"{ONCE}.{name}",) for name in ONCE_KEYS}}
-"""The keys that an option set, by its name with underscores."""
+KEYS = {**FLAG_KEYS, **{name: f"{ONCE}.{name}" for name in ONCE_KEYS}}
+"""The key that an option set, by its name with underscores."""
 
 
 def replacement(option: str, words: Sequence[str], command: click.Command) -> str:
@@ -26,11 +26,11 @@ def replacement(option: str, words: Sequence[str], command: click.Command) -> st
     if name in OVERRIDE_FLAGS:
         return _as_override(name, _typed(option, words)) if "--override" in options else ""
     negated = name not in KEYS and name.startswith("no_")
-    keys = KEYS.get(name.removeprefix("no_") if negated else name, ())
-    once = [key for key in keys if key.startswith(f"{ONCE}.")]
-    if not keys or "--set" not in options or any(key[4:] not in getattr(command, "once", ()) for key in once):
+    key = KEYS.get(name.removeprefix("no_") if negated else name, "")
+    is_once = key.startswith(f"{ONCE}.")
+    if not key or "--set" not in options or (is_once and key[4:] not in getattr(command, "once", ())):
         return ""
-    return " ".join(f"--set {_assignment(key, option, words, negated=negated)}" for key in keys)
+    return f"--set {_assignment(key, option, words, negated=negated)}"
 
 
 def _as_override(name: str, typed: str | None) -> str:

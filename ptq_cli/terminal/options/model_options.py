@@ -105,7 +105,7 @@ CARRY = option(
 STEPS = setting(DATA, "data.steps")
 READING = (RENAME, BATCH_AXIS, CARRY, STEPS, TOKENIZER)
 """How the arrays of data, or texts, become inputs."""
-BATCH_SIZE = setting(DATA, "evaluation.batch_size")
+BATCH_SIZE = setting(DATA, "data.batch_size")
 CALIBRATION = (
     data_option("Calibration data: .npz, .npy, a folder of images, tar, Parquet, text, or FILE.PY:NAME."),
     setting(DATA, "calibration.samples"),

@@ -34,7 +34,7 @@ WEIGHTS = {
     "fixed point": ({"quantizer": "fixed_point", "integer": -2}, FixedPointWeights(8, "none", -2)),
     "dorefa": ({"quantizer": "dorefa"}, DorefaWeights(4)),
     "step": ({"quantizer": "step", "step": 0.5, "bits": 3}, StepWeights(3, 0.5)),
-    "centers": ({"quantizer": "centers", "centers": 17}, CenterWeights(17, "tensor", 0, 4)),
+    "centers": ({"quantizer": "centers", "centers": 17}, CenterWeights(17, "tensor")),
 }
 
 
@@ -132,7 +132,7 @@ def test_a_layer_that_names_a_quantizer_begins_anew():
 
 def test_a_recipe_with_quantizers_is_written_and_read_again():
     table = {
-        "weights": {"quantizer": "centers", "centers": 8, "seed": 7},
+        "weights": {"quantizer": "centers", "centers": 8},
         "activations": {"quantizer": "step", "step": 0.125},
         "override": [{"match": "head*", "weights": {"quantizer": "scaled", "bits": 8}}],
     }

@@ -61,9 +61,7 @@ COMPLETED: dict[str, list[str]] = {
     "ptq quantize --amax=e": plain(["entropy"]),
     "ptq explain x --set amax.weight_method=": plain(METHODS, "amax.weight_method="),
     "ptq explain x --set amax.weight_": plain(["amax.weight_method="]),
-    "ptq quantize --set run.": plain(
-        f"run.{name}=" for name in ("restart", "evaluate", "thumbnails", "suffix")
-    ),
+    "ptq quantize --set run.": plain(f"run.{name}=" for name in ("restart", "evaluate", "thumbnails")),
     "ptq tune --set run.s": [],
     "ptq inspect --set override.": [],
     "ptq evaluate --set gate.strict=": plain(["true", "false"], "gate.strict="),
@@ -131,8 +129,8 @@ def test_zsh_and_fish_show_what_a_quantizer_is(complete: Complete) -> None:
     assert complete("ptq quantizers show do", "zsh") == ["plain", "dorefa", meaning]
     # click 8.5 writes an item in one line, and 8.4 in several.
     assert in_parts(complete("ptq quantizers show do", "fish")) == ["plain", "dorefa", meaning]
-    bins = "Bins added from one range tried to the next (at least 1)."
-    assert in_parts(complete("ptq export --set amax.str", "fish")) == ["plain", "amax.stride=", bins]
+    said = "Method for weight ranges, from the weights themselves."
+    assert in_parts(complete("ptq export --set amax.w", "fish")) == ["plain", "amax.weight_method=", said]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

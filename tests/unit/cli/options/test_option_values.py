@@ -42,7 +42,7 @@ def test_set_is_laid_over_options_and_may_not_contradict_them() -> None:
             "--samples and --set calibration.samples",
         ),
         ({"rename": ("a=x",), "assignments": ("data.rename.a=y",)}, "--rename and --set data.rename.a"),
-        ({"batch_size": 4, "assignments": ("evaluation.batch_size=5",)}, "--set evaluation.batch_size"),
+        ({"batch_size": 4, "assignments": ("data.batch_size=5",)}, "--set data.batch_size"),
     ):
         with pytest.raises(UsageError, match=says):
             settings_from(options)
