@@ -18,14 +18,14 @@ from benchmarks.results_page import is_to_write, print_part, processor
 from ptq_cli.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.collectors.calibration_file import Provenance, save_calibration
-from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
-from ptq_cli.core.progress import COST_LIMIT, silent
+from ptq_cli.core.progress import silent
 from ptq_cli.recipe.sections import RuntimeSettings
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.setup.resolve import Request, Resolved, resolve
-from ptq_cli.setup.resumable import Checkpoints
+from ptq_cli.setup.resumable import COST_LIMIT, Checkpoints
 
 Snapshot = Callable[[], dict[str, TensorStatistics]]
 ROOT = Path(__file__).parent.parent

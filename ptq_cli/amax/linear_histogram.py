@@ -88,7 +88,7 @@ def linear_view(statistics: TensorStatistics, bins: int = BINS) -> LinearHistogr
         ValueError: the statistics have no histogram.
 
     Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> collector = HistogramCollector()
         >>> collector.update(np.array([0.0, -1.0, 3.0, 4.0], np.float32))
         True

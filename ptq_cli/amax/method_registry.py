@@ -130,9 +130,6 @@ METHODS: dict[str, Method] = {
 }
 
 
-# Amax methods of other packages: a function from a histogram of magnitudes to an amax.
-
-
 DecidePlugin = Callable[[LinearHistogram, int], Any]
 
 

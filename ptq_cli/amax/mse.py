@@ -19,11 +19,8 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.linear_histogram import STRIDE, Counts, Indices, LinearHistogram, side_candidates
-from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.core.compiled import compiled
 from ptq_cli.core.formats import IntegerFormat
-
-# The loops of the mse method, compiled. ``mse`` says what they compute and why.
-
 
 Floats = npt.NDArray[np.float64]
 

@@ -10,8 +10,6 @@ from ptq_cli.collectors.bit_histogram import SIGN
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
 
-# amax by max: the whole range.
-
 
 def max_amax(statistics: TensorStatistics) -> float:
     """Return the largest magnitude.
@@ -57,7 +55,7 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
         NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("percentile").
 
     Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> collector = HistogramCollector()
         >>> collector.update(np.arange(1, 101, dtype=np.float32))
         True

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.amax.choice import expected_error
 from ptq_cli.amax.decide import decide
+from ptq_cli.amax.expected_error import expected_error
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.analyze.causes import (
     GOOD_DB,
@@ -350,7 +350,7 @@ def better_activation_method(
     """Return the amax method whose range the calibration expects to be best; empty if none gains enough.
 
     Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> from ptq_cli.core.arithmetic import parameters_from_range
         >>> from ptq_cli.core.formats import UINT8
         >>> collector = HistogramCollector()

@@ -114,9 +114,6 @@ def merge_evaluation(
     return run_merge_evaluation([Path(path) for path in shards], RunDirectory(Path(run)), progress)
 
 
-# Tuning from Python.
-
-
 @in_own_words
 def tune(
     model: ModelLike | None = None,

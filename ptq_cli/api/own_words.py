@@ -134,9 +134,6 @@ def _literal(text: str) -> str:
     return repr(text)
 
 
-# The arguments of an API function as the request that the commands make from options.
-
-
 PathLike = str | Path
 ModelLike = PathLike | Any
 """A file, a ``torch.nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``."""

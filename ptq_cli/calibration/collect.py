@@ -16,7 +16,8 @@ from ptq_cli.calibration.count_batches import (
     non_finite_error,
 )
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.max_collector import Collector, SharedMemory, together
+from ptq_cli.collectors.histogram_collector import SharedMemory, together
+from ptq_cli.collectors.max_collector import Collector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.known_names import require_known

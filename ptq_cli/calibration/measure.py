@@ -20,8 +20,8 @@ from ptq_cli.calibration.count_batches import Counting
 from ptq_cli.calibration.open_forward import open_forward
 from ptq_cli.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
 from ptq_cli.collectors.calibration_file import Calibration, Provenance
-from ptq_cli.collectors.collector_registry import compile_channels
-from ptq_cli.collectors.max_collector import compile_kernel
+from ptq_cli.collectors.channel_collector import compile_channels
+from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError

@@ -8,9 +8,9 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import DECODED_AHEAD, Batch, cut
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.collectors.bit_histogram import MOST_CHANNELS
+from ptq_cli.collectors.channel_statistics import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.process import give_back_freed_blocks, most_resident_bytes, resident_bytes
+from ptq_cli.core.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes

@@ -11,7 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from ptq_cli.collectors.share import Arrays, Share, flatten, share_to_table, table_to_share, unflatten
+from ptq_cli.collectors.flat_statistics import Arrays, flatten, unflatten
+from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.container import Container, checksum
 from ptq_cli.core.errors import (
@@ -134,9 +135,6 @@ def table_to_provenance(table: Any) -> Provenance:
     if not all(isinstance(text, str) for text in table["settings"].values()) or table["samples"] < 0:
         raise ValueError("its settings are not text, or its samples are negative")
     return Provenance(**table, share=share)
-
-
-# Calibrations of several shards become one: refused unless they are shards of the same calibration.
 
 
 SHOWN_LENGTH = 60

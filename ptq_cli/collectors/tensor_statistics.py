@@ -6,7 +6,8 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import BitHistogram, ChannelStatistics
+from ptq_cli.collectors.bit_histogram import BitHistogram
+from ptq_cli.collectors.channel_statistics import ChannelStatistics
 
 Range = npt.NDArray[np.float32]
 
@@ -130,7 +131,7 @@ def each_channel(channels: ChannelStatistics) -> list[TensorStatistics]:
     """Return the statistics of each channel, as of a tensor that has no others.
 
     Example:
-        >>> from ptq_cli.collectors.collector_registry import ChannelCollector
+        >>> from ptq_cli.collectors.channel_collector import ChannelCollector
         >>> collector = ChannelCollector(1)
         >>> collector.update(np.float32([[1.0, -2.0], [3.0, 0.0]]))
         >>> [(item.low, item.high, item.zeros) for item in each_channel(collector.statistics())]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 
 from ptq_cli.collectors.bit_histogram import EMPTY, BitHistogram, thin
-from ptq_cli.collectors.max_collector import Collector, MaxCollector, is_finite, read_table, top_exponent
+from ptq_cli.collectors.histogram_collector import read_table
+from ptq_cli.collectors.max_collector import Collector, MaxCollector, is_finite, top_exponent
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.collectors.torch_kernels import LEAST_TOP, count_keys, count_values, find_range, new_table
 from ptq_cli.core.errors import RuntimeFailedError

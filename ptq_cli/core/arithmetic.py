@@ -2,7 +2,8 @@
 
 ``q = saturate(round_half_even(x / scale) + zero_point)`` and ``x' = (q - zero_point) * scale``, all in
 float32, as ONNX's QuantizeLinear and DequantizeLinear (opset 13) say. Every other implementation
-(the PyTorch quantizers, ONNX Runtime) is tested against this one bit for bit.
+(the PyTorch quantizers, ONNX Runtime) is tested against this one bit for bit. Floats of few bits are rounded
+as ``onnx.reference`` and ml_dtypes do, which tests compare on every float16.
 """
 
 from collections.abc import Iterator
@@ -15,10 +16,6 @@ import numpy.typing as npt
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FloatFormat, Granularity, IntegerFormat, NumberFormat, PerTensor
 from ptq_cli.core.tensors import Array
-
-# Rounding to the floating-point formats of few bits, E4M3 and E2M1, in numpy.
-#
-# ``onnx.reference`` and ml_dtypes agree with it bit for bit; tests compare them on every float16.
 
 
 def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.float32]:
@@ -292,8 +289,6 @@ def fake_quantize(x: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
     """
     return dequantize(quantize(x, parameters), parameters)
 
-
-# float16, which files hold for runtimes that compute in it.
 
 LARGEST_HALF = float(np.finfo(np.float16).max)
 TINIEST_HALF = float(np.finfo(np.float16).smallest_subnormal)

@@ -38,9 +38,6 @@ def first_line(error: BaseException, limit: int = 160) -> str:
     return lines[0][:limit] if lines else type(error).__name__
 
 
-# The base of every error that a user can meet: a code, one line that says what is wrong, and a hint.
-
-
 class PtqError(Exception):
     """Base of every error that is the input's fault, not a bug in ptq.
 
@@ -69,9 +66,6 @@ class PtqError(Exception):
     def __str__(self) -> str:
         text = f"{self.code}: {self.message}"
         return f"{text}\nhint: {self.hint}" if self.hint else text
-
-
-# A calibration cannot be made, used or merged; likewise the parts of an evaluation.
 
 
 class NonFiniteActivationError(PtqError):
@@ -144,9 +138,6 @@ class MissingStageError(PtqError):
     """A command was run before the one that it depends on, such as export before calibrate."""
 
     code = "PTQ-RUN-001"
-
-
-# Data or texts do not fit the model.
 
 
 class DataFormatError(PtqError):
@@ -227,9 +218,6 @@ class CacheInputError(PtqError):
     code = "PTQ-TEXT-003"
 
 
-# Reports, metrics, gates, budgets and recovery: nothing can be judged or gained by them.
-
-
 class ReportError(PtqError):
     """The report is damaged, has another format version, or is not a report at all."""
 
@@ -296,9 +284,6 @@ class MetricError(PtqError):
     code = "PTQ-METRIC-001"
 
 
-# A model cannot be read, exported or run as it is.
-
-
 class ModelFormatError(PtqError):
     """The file is not a model that ptq can read: it is text, a truncated archive or an unknown format."""
 
@@ -359,9 +344,6 @@ class ModelFolderError(PtqError):
     code = "PTQ-MODEL-010"
 
 
-# A target or a profile does not allow what was asked for.
-
-
 class NothingToQuantizeError(PtqError):
     """The target quantizes none of the model's layers; the message says why."""
 
@@ -384,9 +366,6 @@ class ProfilerError(PtqError):
     """The time of operators cannot be measured: the target's runtime has no profiler here."""
 
     code = "PTQ-PROFILE-002"
-
-
-# What was asked for cannot be done: options, files, recipes, and code that the user named.
 
 
 class UsageError(PtqError):
@@ -449,9 +428,6 @@ class PluginError(PtqError):
     code = "PTQ-PLUGIN-001"
 
 
-# A quantizer was given what it cannot work with.
-
-
 class QuantizerValueError(RecipeValueError, ValueError):
     """A quantizer was given a value that it cannot work with: NaN, a negative amax, a scale of 0."""
 
@@ -482,9 +458,6 @@ class UnsupportedFormatError(UsageError, NotImplementedError):
     code = "PTQ-QUANT-005"
 
 
-# What a device gave for cases of a model cannot be compared.
-
-
 class CasesError(PtqError):
     """A folder of cases is damaged, was changed, or was made by another version of ptq."""
 
@@ -501,9 +474,6 @@ class OtherCasesError(PtqError):
     """The answer is to other cases, or of another version of the model."""
 
     code = "PTQ-CASES-003"
-
-
-# A runtime, a device or the memory does not suffice.
 
 
 class RuntimeFailedError(PtqError):

@@ -1,4 +1,4 @@
-"""Number formats of quantized tensors: integers by bits and sign, and floats of 8 and 4 bits."""
+"""Number formats of quantized tensors, and how much of a tensor shares one scale."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -157,9 +157,6 @@ UINT16 = IntegerFormat(16, signed=False)
 
 INTEGERS: dict[str, IntegerFormat] = {item.name: item for item in (INT8, UINT8, INT16, UINT16)}
 BY_NAME: dict[str, NumberFormat] = {**INTEGERS, **FLOATS}
-
-
-# How much of a tensor shares one scale.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The name, dtype and shape that an array must have to be a model's input."""
+"""The name, dtype and shape of a model's inputs, and which of them hold a key-value cache, by their names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -92,8 +92,6 @@ def format_shape(shape: tuple[int | None, ...]) -> str:
     """Write a shape for a message: ``[?, 3, 32, 32]``."""
     return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
-
-# Inputs of language models that hold keys and values of tokens before, known by their names.
 
 BESIDE_CACHES = ("use_cache_branch", "cache_position")
 """Inputs of exported decoders that say how a cache is used, and hold none."""

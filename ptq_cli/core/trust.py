@@ -142,9 +142,6 @@ def require_trust(key: str, digest: str, shown: str, granted_by: str | None = No
     )
 
 
-# What the user trusts, in his own configuration: one file for each key, so that processes do not wait.
-
-
 def _folder() -> Path | None:
     own = os.environ.get(FOLDER_VARIABLE)
     if own:

@@ -16,7 +16,7 @@ from ptq_cli.calibration.collect import collect, counting_on
 from ptq_cli.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.calibration.open_forward import open_forward
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.collectors.max_collector import compile_kernel
+from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.documents import to_json

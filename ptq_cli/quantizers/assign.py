@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ptq_cli.quantizers.grid import require_no_nan
-from ptq_cli.quantizers.learning import (
+from ptq_cli.quantizers.sorted_centers import (
     SortedCenters,
     lay_back,
     lay_out,
@@ -22,6 +22,7 @@ from ptq_cli.quantizers.learning import (
 )
 from ptq_cli.quantizers.straight_through import fresh, pass_where
 
+
 # The softmax over the distances to all centers, without a distance to each.
 #
 # On the line, the distance of a value to every center on its left is its distance to the nearest of them
@@ -29,8 +30,6 @@ from ptq_cli.quantizers.straight_through import fresh, pass_where
 # ``exp(-(x - c) / T)`` of the nearest center c on the left, times ``exp(-(c - c_k) / T)``. The same holds
 # on the right. So the softmax of a value costs two exponentials whatever the number of centers is, and no
 # memory but the tables'. All exponents are 0 or negative: nothing overflows.
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sides:
     """What the centers on each side of a gap come to, for a temperature.
@@ -92,7 +91,7 @@ def sides_of(centers: SortedCenters, temperature: float) -> Sides:
         centers: (rows, centers); the tables have one column more. Centers squared is held for a moment.
 
     Example:
-        >>> from ptq_cli.quantizers.learning import sort_centers
+        >>> from ptq_cli.quantizers.sorted_centers import sort_centers
         >>> sides = sides_of(sort_centers(torch.tensor([[0.0, 1.0]])), temperature=1.0)
         >>> [round(mass, 4) for mass in sides.left_mass[0].tolist()]
         [0.0, 1.0, 1.3679]
@@ -137,7 +136,7 @@ def soften(x: torch.Tensor, centers: SortedCenters, sides: Sides, temperature: f
         NaN gives NaN.
 
     Example:
-        >>> from ptq_cli.quantizers.learning import sort_centers
+        >>> from ptq_cli.quantizers.sorted_centers import sort_centers
         >>> centers = sort_centers(torch.tensor([[0.0, 1.0]]))
         >>> soft = soften(torch.tensor([[0.5, 9.0]]), centers, sides_of(centers, 1.0), 1.0)
         >>> [round(value, 4) for value in soft.value[0].tolist()], soft.slope.tolist()

@@ -14,7 +14,8 @@ from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.core.formats import PerAxis
 from ptq_cli.quantizers.assign import hard_assign, quantize_to_centers, soft_assign
 from ptq_cli.quantizers.curve import Curve, beyond
-from ptq_cli.quantizers.learning import learn_centers, require_centers, require_temperature
+from ptq_cli.quantizers.learning import learn_centers
+from ptq_cli.quantizers.sorted_centers import require_centers, require_temperature
 
 SMALL = 16
 """Codebooks up to this size are indexed by 4 bits."""
@@ -127,9 +128,6 @@ def pack_uint4(indices: torch.Tensor) -> torch.Tensor:
         raise QuantizerValueError(f"{int(indices.max())} does not fit into 4 bits")
     even = torch.nn.functional.pad(indices, (0, indices.numel() % 2))
     return even[0::2] | (even[1::2] << 4)
-
-
-# A module that quantizes to centers and learns them by gradient.
 
 
 TEMPERATURE = "temperature"

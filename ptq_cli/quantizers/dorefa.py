@@ -135,8 +135,6 @@ def _require_bits(k: int) -> None:
 # is an odd integer, and the level is that integer times ``amax / (2^k - 1)``, with a zero point of 0. So
 # DequantizeLinear computes it; a file stores the k-bit number, and gathers the odd integer from a table of
 # 2^k.
-
-
 MOST_BITS = 7
 """The odd integers of 8 bits, up to 255, do not fit into int8."""
 

@@ -14,9 +14,6 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.quantizers.grid import require_broadcasts
 from ptq_cli.quantizers.step import stochastic_round
 
-# The scale that QKeras finds from a tensor: the least-squares one, or the power of two next to it.
-
-
 AUTO, AUTO_PO2, PO2 = "auto", "auto_po2", "po2"
 ALPHAS = (AUTO, AUTO_PO2, PO2)
 """The ways to find alpha. The last two are one: QKeras asks only whether the name holds "po2"."""

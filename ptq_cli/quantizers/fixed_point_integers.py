@@ -16,8 +16,6 @@ from ptq_cli.quantizers.straight_through import fresh
 #
 # Forward each value becomes an integer times a power of two (times ``alpha``). Backward the
 # straight-through estimator holds, unclipped as in QKeras: the gradient passes everywhere.
-
-
 DETERMINISTIC, PLAIN_AUTO = Rounding(), AutoScale()
 
 

@@ -121,9 +121,6 @@ def multi_level_spike_count(
     return result
 
 
-# Rounding to one of the two neighbors, with a chance that makes the expectation the value itself.
-
-
 def stochastic_round(
     x: torch.Tensor, precision: float = 0.5, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:

@@ -217,8 +217,6 @@ def pass_where(passes: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 # it once and writes the result once, which is the least there is. What lies between is never as large as
 # the tensor, in whatever dtype it is computed. A compiler fuses the chain by itself, and on a GPU pieces
 # would only cost launches: there the chain runs once, over the whole.
-
-
 BLOCK = 1 << 16
 """Elements: the piece, a result between and the output are 768 KiB in float32, below a second-level cache."""
 
@@ -273,9 +271,6 @@ def _pieces(tensors: Tensors, axis: int) -> Iterator[Tensors]:
             tensor if tensor.shape[axis] == 1 else tensor.narrow(axis, start, count) for tensor in tensors
         )
         yield from _pieces(tuple(parts), axis + 1)
-
-
-# The clipped straight-through estimator: any values forward, the gradient of a clamp backward.
 
 
 class _Clipped(torch.autograd.Function):

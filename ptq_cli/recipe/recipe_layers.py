@@ -15,15 +15,13 @@ import tomli_w
 from ptq_cli.core.entry_points import is_entry_point, resolve_entry_point
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
 from ptq_cli.core.known_names import did_you_mean, require_known
+from ptq_cli.core.printable import escaped
 from ptq_cli.core.read_files import read_toml, require_name
 from ptq_cli.core.trust import grant, note_found
-from ptq_cli.core.words import escaped
 from ptq_cli.recipe.code_settings import code_settings
 from ptq_cli.recipe.recovery_rungs import OF_MODES
 from ptq_cli.recipe.schema import FORMER_KEYS, Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSettings, WeightSettings
-
-# Settings that are paths or entry points: made absolute on the way in, relative on the way out.
 
 
 def map_locations(table: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
@@ -100,9 +98,6 @@ def relative_location(location: str, folder: Path) -> str:
     if relative.startswith("~") or (not name and is_entry_point(relative)):
         relative = f"./{relative}"
     return f"{relative}:{name}" if name else relative
-
-
-# Tables of plain values become settings, strictly: an unknown key or a wrong type is an error.
 
 
 Settings = TypeVar("Settings")
@@ -307,9 +302,6 @@ def _overlay(below: Table, above: Table) -> Table:
 
 def _for_preference(table: Table) -> Table:
     return {name: value for name, value in table.items() if name != "profile" or table["prefer"] == LATENCY}
-
-
-# The resolved recipe becomes TOML again: the run directory's ``recipe.toml``.
 
 
 def recipe_to_toml(recipe: Recipe, folder: Path) -> str:

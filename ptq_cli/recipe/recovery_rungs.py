@@ -26,8 +26,6 @@ if TYPE_CHECKING:  # Sections declare these names, so they cannot be imported fr
     from ptq_cli.recipe.schema import Recipe
     from ptq_cli.recipe.sections import ActivationSettings, RecoverySettings
 
-# What a recipe may do with the activations of a layer, and when that needs a calibration.
-
 
 WITHOUT_RANGES = (DYNAMIC, FLOAT)
 """Modes that need no range of any activation."""

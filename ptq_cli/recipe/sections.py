@@ -5,8 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ptq_cli.core.process import parse_size
-from ptq_cli.core.words import parse_duration
+from ptq_cli.core.words import parse_duration, parse_size
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.known_modes import ALL, AUTO, GRANULARITIES, MODES, NONE, RUNGS
 from ptq_cli.recipe.quantizer_families import FAMILIES
@@ -236,9 +235,6 @@ class ExportSettings:
     )
 
 
-# ``[calibration]`` and ``[amax]``: what is measured, and how ranges are decided from it.
-
-
 @dataclass(frozen=True, kw_only=True)
 class CalibrationSettings:
     """Which data runs through the model, and which statistics are collected."""
@@ -301,9 +297,6 @@ class AmaxSettings:
         low=2,
         high=MOST_BINS,
     )
-
-
-# ``[model]``, ``[data]``, ``[image]`` and ``[text]``: which model, and how files become its inputs.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -425,9 +418,6 @@ class TextSettings:
     mask_share: float = setting(
         0.0, "Fraction of the tokens hidden behind the mask token, for `masked_top1`.", low=0, high=0.9
     )
-
-
-# ``[evaluation]``, ``[[metric]]``, ``[gate]`` and ``[tune]``: how a model is judged.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, rename_arrays
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import EmptyDataError, GateError, RecipeValueError, UsageError
-from ptq_cli.core.process import parse_size
+from ptq_cli.core.words import parse_size
 from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import has_floor, is_comparison, require_metric

@@ -19,11 +19,6 @@ from functools import partial
 
 import torch
 
-from ptq_cli.amax.decide import check_amax_settings, resolve_method
-from ptq_cli.amax.method_registry import find_method
-from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.max_collector import Collector
-from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.curve import BEYOND, Curve, beyond
 from ptq_cli.quantizers.grid import (
@@ -37,10 +32,8 @@ from ptq_cli.quantizers.grid import (
     require_float,
     require_no_nan,
     require_not_negative,
-    require_scale,
 )
 from ptq_cli.quantizers.straight_through import clipped, map_blocks
-from ptq_cli.recipe.sections import AmaxSettings
 
 
 def fake_quantize(
@@ -257,152 +250,6 @@ def _values(
 ) -> torch.Tensor:
     # The integers of a runtime have no -0.0; adding 0.0 makes it 0.0 here too.
     return rounded_steps(x, scale).clamp_(low, high).mul_(value_scale).add_(0.0)
-
-
-# Statistics of what a quantizer sees: kept by ptq's collectors, decided by its amax methods.
-
-
-class Calibrator:
-    """Collects, for a tensor or for each index along its kept axes.
-
-    Args:
-        method: the collector's name.
-        kept: the axes along which each index has statistics of its own; none for one of the whole tensor.
-    """
-
-    def __init__(self, method: str, kept: tuple[int, ...]) -> None:
-        make_collector(method)
-        self._method, self._kept = method, kept
-        self._collectors: list[Collector] = []
-        self._shape: tuple[int, ...] = ()
-
-    def update(self, x: torch.Tensor) -> None:
-        """Add a tensor's values.
-
-        Shapes:
-            x: any, with the same rank and the same sizes along the kept axes at each call.
-        """
-        if not bool(torch.isfinite(x).all()):
-            raise QuantizerValueError("NaN and infinite values have no range to be calibrated")
-        kept = tuple(index % x.ndim for index in self._kept)
-        shape = tuple(size if index in kept else 1 for index, size in enumerate(x.shape)) if kept else ()
-        if not self._collectors:
-            self._shape = shape
-            self._collectors = [make_collector(self._method) for _ in range(torch.Size(shape).numel())]
-        if shape != self._shape:
-            raise QuantizerShapeError(f"the kept axes had the shape {self._shape} and now have {shape}")
-        rows = x.detach().to("cpu", torch.float32)
-        rest = [index for index in range(x.ndim) if index not in kept]
-        rows = rows.permute(*sorted(kept), *rest).reshape(len(self._collectors), -1)
-        for collector, row in zip(self._collectors, rows.numpy(), strict=True):
-            collector.update(row)
-
-    def amax(self, settings: AmaxSettings, format: IntegerFormat) -> torch.Tensor:
-        """Return what a method makes of the statistics.
-
-        Args:
-            settings: names the method.
-            format: that the amax is for.
-
-        Shapes:
-            As the tensors', with 1 for the axes that are not kept; () without kept ones.
-        """
-        check_amax_settings(settings)
-        if not self._collectors:
-            raise QuantizerValueError(
-                "no tensor was calibrated yet", hint='run data through the model in the state "calibrating"'
-            )
-        found = []
-        for collector in self._collectors:
-            statistics = collector.statistics()
-            method = find_method(resolve_method(settings, has_histogram=statistics.histogram is not None))
-            found.append(method.symmetric(statistics, settings, format).amax)
-        return torch.tensor(found, dtype=torch.float32).reshape(self._shape)
-
-
-# The quantizer with a zero point: any integer of the format may stand for 0.
-#
-# Forward it computes what ONNX Runtime computes for QuantizeLinear and DequantizeLinear, bit for bit.
-# NVIDIA's form, whose zero point need not be an integer of the format, is in ``tensor_quant``.
-
-
-def fake_quantize_affine(
-    x: torch.Tensor,
-    scale: Real,
-    zero_point: Real,
-    format: IntegerFormat,
-    axis: int | None = None,
-    *,
-    check: bool = False,
-) -> torch.Tensor:
-    """Quantize and dequantize with a zero point.
-
-    ``(saturate(round_half_even(x / scale) + zero_point) - zero_point) * scale``.
-
-    The gradient of ``x`` is the upstream gradient where x lies in the representable range
-    ``[(qmin - zero_point) * scale, (qmax - zero_point) * scale]``, edges included, and 0 elsewhere;
-    scale and zero point get none.
-
-    Shapes:
-        x: any; the result has the same, and its dtype.
-        scale, zero_point: ``()``, or ``(x.shape[axis],)``.
-
-    Units:
-        scale: real units per integer step.
-
-    Edge case:
-        ±inf saturates. NaN stays NaN, unless ``check`` refuses it. What depends on values is checked in eager
-        mode only, not while compiling.
-
-    Raises:
-        QuantizerValueError: a scale is not a positive float32, a zero point no integer of the format, or x
-            is checked and holds NaN.
-        QuantizerTypeError: x is not a float tensor.
-        QuantizerShapeError: a parameter has the wrong shape.
-        AxisError: x has no such axis.
-
-    Source:
-        ONNX QuantizeLinear and DequantizeLinear, opset 13; Krishnamoorthi 2018, "Quantizing deep
-        convolutional networks for efficient inference", sections 2.1 and 2.4.
-
-    Example:
-        >>> from ptq_cli.core.formats import UINT8
-        >>> x = torch.tensor([-6.0, -1.1, 0.2, 122.5, 123.0], requires_grad=True)
-        >>> y = fake_quantize_affine(x, 0.5, 10, UINT8)
-        >>> y.tolist()
-        [-5.0, -1.0, 0.0, 122.5, 122.5]
-        >>> y.sum().backward()
-        >>> x.grad.tolist()
-        [0.0, 1.0, 1.0, 1.0, 0.0]
-    """
-    require_float(x)
-    if check:
-        require_no_nan(x)
-    granularity = granularity_of(axis)
-    step = read_parameter("scale", scale, x, granularity).to(x.device, torch.float32)
-    zero = read_parameter("zero_point", zero_point, x, granularity).to(x.device, torch.float32)
-    require_scale(step)
-    _require_zero_point(zero, format)
-    # Saturating before the zero point is added keeps the sum exact, and then it cancels.
-    low, high = format.qmin - zero, format.qmax - zero
-    return clipped(_affine_values, x, low * step, high * step, step, low, high)
-
-
-def _require_zero_point(zero_point: torch.Tensor, format: IntegerFormat) -> None:
-    if torch.compiler.is_compiling():
-        return
-    allowed = (zero_point >= format.qmin) & (zero_point <= format.qmax) & (zero_point % 1 == 0)
-    if not bool(allowed.all()):
-        wrong = float(zero_point[~allowed].reshape(-1)[0])
-        raise QuantizerValueError(
-            f"zero point {wrong:g} is not a {format.name}, expected {format.qmin} to {format.qmax}"
-        )
-
-
-def _affine_values(
-    x: torch.Tensor, scale: torch.Tensor, low: torch.Tensor, high: torch.Tensor
-) -> torch.Tensor:
-    return rounded_steps(x, scale).clamp_(low, high).mul_(scale).add_(0.0)
 
 
 def curve(bits: int, amax: float, unsigned: bool, narrow_range: bool) -> Curve:

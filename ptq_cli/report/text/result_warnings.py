@@ -4,7 +4,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from ptq_cli.core.words import SHORTEST_RUN, few, format_bytes, too_spread
+from ptq_cli.core.measured_times import SHORTEST_RUN, too_spread
+from ptq_cli.core.words import few, format_bytes
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation

@@ -5,7 +5,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
 from ptq_cli.core.formats import UINT8
 from ptq_cli.core.progress import silent
