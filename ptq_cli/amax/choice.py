@@ -44,7 +44,7 @@ class Choice:
 
 
 def symmetric_choice(amax: float, candidates: int | None = None) -> Choice:
-    """Return the range ``[-amax, amax]``.
+    """The range ``[-amax, amax]``.
 
     Example:
         >>> symmetric_choice(3.0, candidates=2)
@@ -56,7 +56,7 @@ def symmetric_choice(amax: float, candidates: int | None = None) -> Choice:
 def fixed_point_parameters(
     choice: Choice, format: IntegerFormat, integer: int | None = None
 ) -> QuantParameters:
-    """Return the power-of-two scale of a tensor with ``integer`` bits before its binary point.
+    """The power-of-two scale of a tensor with ``integer`` bits before its binary point.
 
     The values lie in [0, 2^integer) where nothing is negative, otherwise in [-2^integer, 2^integer).
 
@@ -93,7 +93,7 @@ def fixed_point_parameters(
 
 
 def bits_before_point(amax: float) -> int:
-    """Return the smallest ``integer`` with ``amax <= 2^integer``.
+    """The smallest ``integer`` with ``amax <= 2^integer``.
 
     Example:
         >>> bits_before_point(6.0), bits_before_point(4.0), bits_before_point(0.3)
@@ -104,7 +104,7 @@ def bits_before_point(amax: float) -> int:
 
 
 def step_parameters(choice: Choice, format: IntegerFormat, step: float | None = None) -> QuantParameters:
-    """Return parameters whose values are the multiples of ``step``.
+    """Parameters whose values are the multiples of ``step``.
 
     Args:
         choice: the tensor's range, by an amax method.
@@ -147,7 +147,7 @@ def _parameters(scale: float, format: IntegerFormat, negative: bool) -> QuantPar
 
 
 def grid_of_range(low: float, high: float, format: NumberFormat, *, symmetric: bool) -> QuantParameters:
-    """Return the parameters of a scaled quantizer whose grid covers a range.
+    """The parameters of a scaled quantizer whose grid covers a range.
 
     Shapes:
         scale and zero point: ().

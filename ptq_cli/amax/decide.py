@@ -46,7 +46,7 @@ def check_amax_settings(settings: AmaxSettings) -> None:
 
 
 def resolve_method(settings: AmaxSettings, *, has_histogram: bool) -> str:
-    """Return the method that ``auto`` stands for: percentile where histograms were kept, otherwise max.
+    """The method that ``auto`` stands for: percentile where histograms were kept, otherwise max.
 
     Example:
         >>> resolve_method(AmaxSettings(), has_histogram=True)
@@ -62,7 +62,7 @@ def resolve_method(settings: AmaxSettings, *, has_histogram: bool) -> str:
 def decide_range(
     statistics: TensorStatistics, settings: AmaxSettings, format: NumberFormat, *, symmetric: bool
 ) -> Choice:
-    """Return the range of a tensor.
+    """The range of a tensor.
 
     A symmetric one is [-amax, amax]. An asymmetric one need not be as far from 0 on both sides, so that a
     rare outlier on one side costs the other side nothing.
@@ -104,7 +104,7 @@ def decide(
     rules: ScaleRules = ANY_SCALE,
     within: tuple[float, float] | None = None,
 ) -> Decision:
-    """Return scale and zero point of an activation, and the range they come from.
+    """Scale and zero point of an activation, and the range they come from.
 
     Args:
         statistics: of the tensor.
@@ -157,7 +157,7 @@ def _parameters(
 def decide_channels(
     channels: ChannelStatistics, settings: AmaxSettings, format: NumberFormat, *, symmetric: bool
 ) -> tuple[Decision, ...]:
-    """Return what ``decide`` makes of each channel's statistics.
+    """Decision for each channel's statistics.
 
     Shapes:
         one decision a channel; each has a scale and a zero point of shape ().

@@ -19,12 +19,10 @@ from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.linear_histogram import START_BIN, STRIDE, Counts, LinearHistogram, side_candidates
 from ptq_cli.core.compiled import compiled
 
-SAME = 1e-12
-"""Divergences that differ by less are equal: their sums were rounded."""
-BEYOND = 1e-9
-"""By so much a divergence is surely not the least."""
+SAME = 1e-12  # Divergences that differ by less are equal: their sums were rounded.
+BEYOND = 1e-9  # Above the least by so much, a divergence is surely not it.
+# Turns of the search over both ends. It comes to rest after three or four; two candidates may tie for ever.
 MOST_TURNS = 16
-"""Of the search over both ends. It comes to rest after three or four; two candidates may tie for ever."""
 
 Indices = npt.NDArray[np.int64]
 Divergences = npt.NDArray[np.float64]
@@ -34,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 def entropy_amax(
     histogram: LinearHistogram, levels: int, *, start_bin: int = START_BIN, stride: int = STRIDE
 ) -> Choice:
-    """Return the symmetric range that keeps the magnitudes' distribution best.
+    """The symmetric range that keeps the magnitudes' distribution best.
 
     Args:
         histogram: of the tensor.
@@ -75,7 +73,7 @@ def entropy_amax(
 def entropy_range(
     histogram: LinearHistogram, levels: int, *, start_bin: int = START_BIN, stride: int = STRIDE
 ) -> Choice:
-    """Return the range, not symmetric, that keeps the values' distribution best.
+    """The range, not symmetric, that keeps the values' distribution best.
 
     The two ends are searched in turn, each for the best of the other, until neither moves; docs/amax.md says
     what clipping both at one magnitude loses. Where one side is empty, this is ``entropy_amax`` of an
@@ -127,7 +125,7 @@ def entropy_range(
 
 
 def without_spike(counts: Counts) -> Counts:
-    """Return counts with those of the first bin replaced by the second one's, as NVIDIA does.
+    """Counts with those of the first bin replaced by the second one's, as NVIDIA does.
 
     Every candidate maps the values next to 0 to 0, however many there are (half of a ReLU's, nearly all of a
     softmax's). Left as they are, they outweigh the distribution that the choice is about.
@@ -146,7 +144,7 @@ def without_spike(counts: Counts) -> Counts:
 
 
 def _last_least(divergences: Divergences) -> int | None:
-    """Return the last index of the smallest divergence, or None if all are infinite."""
+    """The last index of the smallest divergence, or None if all are infinite."""
     least = float(divergences.min())
     if not np.isfinite(least):
         return None
@@ -157,7 +155,7 @@ def _last_least(divergences: Divergences) -> int | None:
 def window_divergences(
     counts: Counts, starts: Indices, stops: Indices, levels: int
 ) -> Divergences:  # pragma: no cover - compiled
-    """Return the divergence of each window's quantized counts from the histogram.
+    """The divergence of each window's quantized counts from the histogram.
 
     With prefix sums a window costs its levels, not its bins: within a group ``sum(p log q)`` is the group's
     sum times one logarithm, and ``sum(p log p)`` is a difference of prefix sums but for the end bins.
@@ -209,7 +207,7 @@ def window_divergences(
 def clipped_divergence(
     below: Floats, start: int, stop: int, levels: int
 ) -> float:  # pragma: no cover - compiled
-    """Return the least that a window's counts diverge by, in counts: that of the sums of its end groups.
+    """The least that a window's counts diverge by, in counts: that of the sums of its end groups.
 
     No more is known of a window of one group.
 

@@ -39,7 +39,7 @@ class SignedBins:
 
 
 def signed_bins(statistics: TensorStatistics, histogram: BitHistogram) -> SignedBins:
-    """Return a tensor's bins on the number line.
+    """A tensor's bins on the number line.
 
     Example:
         >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
@@ -62,7 +62,7 @@ def signed_bins(statistics: TensorStatistics, histogram: BitHistogram) -> Signed
 
 
 def counts_between(bins: SignedBins, edges: Values) -> Values:
-    """Return how many values lie between edges, with each bin's spread evenly over it.
+    """How many values lie between edges, with each bin's spread evenly over it.
 
     A drawing's counts, not a decision's: they need not be whole.
 
@@ -104,7 +104,7 @@ class ExpectedError:
 
 
 def count_clipped(statistics: TensorStatistics, histogram: BitHistogram, choice: Choice) -> tuple[int, int]:
-    """Return between which numbers lies how many values are beyond a range.
+    """Least and most values that are beyond a range.
 
     The first counts the bins that begin at an end of the range or beyond it; the second also the bin that an
     end cuts, of whose values a histogram cannot say on which side they are. Where the ends are bins' edges,
@@ -137,7 +137,7 @@ def count_clipped(statistics: TensorStatistics, histogram: BitHistogram, choice:
 def expected_error(
     statistics: TensorStatistics, histogram: BitHistogram, parameters: QuantParameters
 ) -> ExpectedError:
-    """Return the error that a tensor's values are expected to have with one scale and zero point.
+    """The error that a tensor's values are expected to have with one scale and zero point.
 
     Shapes:
         parameters: per tensor.
@@ -164,7 +164,7 @@ def expected_error(
 
 
 def error_of_bins(bins: SignedBins, values: int, parameters: QuantParameters) -> ExpectedError:
-    """Return the same of a tensor with so many ``values``, zeros too, whose bins are known already."""
+    """The same of a tensor with so many ``values``, zeros too, whose bins are known already."""
     scale, zero_point = float(parameters.scale), int(parameters.zero_point)
     lowest, highest = parameters.integers.qmin - zero_point, parameters.integers.qmax - zero_point
     low, high = bins.low / scale, bins.high / scale
@@ -177,7 +177,7 @@ def error_of_bins(bins: SignedBins, values: int, parameters: QuantParameters) ->
 
 
 def power_of_bins(bins: SignedBins) -> float:
-    """Return the sum of the squared values."""
+    """The sum of the squared values."""
     return _sum((bins.low**2 + bins.low * bins.high + bins.high**2) / 3, bins.counts)
 
 
@@ -186,7 +186,7 @@ def _sum(means: Values, counts: npt.NDArray[np.int64]) -> float:
 
 
 def _mean_error(low: Values, high: Values, lowest: int, highest: int) -> Values:
-    """Return the mean squared error, in steps, of values spread evenly over each [low, high]."""
+    """The mean squared error, in steps, of values spread evenly over each [low, high]."""
     first, last = (np.clip(np.rint(end), lowest, highest) for end in (low, high))
     left, right = low - first, high - last
     # Where one level serves the whole bin; the antiderivative's difference would lose a narrow bin's digits.
@@ -198,7 +198,7 @@ def _mean_error(low: Values, high: Values, lowest: int, highest: int) -> Values:
 
 
 def _mean_beyond(start: Values, end: Values) -> Values:
-    """Return the mean of ``max(t, 0)^2`` for ``t`` spread evenly over each [start, end]."""
+    """The mean of ``max(t, 0)^2`` for ``t`` spread evenly over each [start, end]."""
     near, far = np.maximum(start, 0.0), np.maximum(end, 0.0)
     share = np.where(end > start, (far - near) / np.where(end > start, end - start, 1.0), 1.0)
     mean: Values = share * (near**2 + near * far + far**2) / 3

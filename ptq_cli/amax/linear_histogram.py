@@ -17,12 +17,11 @@ Counts = npt.NDArray[np.int64]
 Edges = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
+# Bins of NVIDIA's HistogramCalibrator; the statistics keep 11 bits of mantissa for this number.
 BINS = 2048
-"""As many as NVIDIA's HistogramCalibrator has; the statistics keep 11 bits of mantissa for this number."""
 
 START_BIN = 128
-STRIDE = 1
-"""NVIDIA's: the first range that a search tries keeps 128 bins, and each following one a bin more."""
+STRIDE = 1  # NVIDIA's: the first range that a search tries keeps 128 bins, and each following one a bin more.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +70,7 @@ class LinearHistogram:
 
 
 def linear_view(statistics: TensorStatistics, bins: int = BINS) -> LinearHistogram:
-    """Return the linear histogram of a tensor's bit-keyed statistics.
+    """The linear histogram of a tensor's bit-keyed statistics.
 
     A bit-keyed bin lies on the linear bins that it overlaps. Its values are taken to be spread evenly over
     it, and the number of values below each linear edge, counted from 0 outwards for each sign, is rounded to
@@ -130,7 +129,7 @@ def _count_side(
 
 
 def histogram_of_values(values: npt.ArrayLike, bins: int = BINS, top: float | None = None) -> LinearHistogram:
-    """Return the linear histogram of values, exactly.
+    """The linear histogram of values, exactly.
 
     Shapes:
         values: any.
@@ -159,7 +158,7 @@ def histogram_of_values(values: npt.ArrayLike, bins: int = BINS, top: float | No
 
 
 def side_candidates(counts: Counts, start_bin: int, stride: int) -> Indices:
-    """Return how many bins each candidate keeps of one side; the whole side is always the last one.
+    """How many bins each candidate keeps of one side; the whole side is always the last one.
 
     Shapes:
         counts: (N,).

@@ -20,8 +20,7 @@ from ptq_cli.core.known_names import require_known
 from ptq_cli.core.plugins import AMAX_METHODS, Plugin, find_plugin, plugin_names
 from ptq_cli.recipe.sections import AmaxSettings
 
-AUTO = "auto"
-"""Which ``--amax`` may also be: percentile where histograms were kept, otherwise max."""
+AUTO = "auto"  # A further value of ``--amax``: percentile where histograms were kept, otherwise max.
 
 Decide = Callable[[TensorStatistics, AmaxSettings, NumberFormat], Choice]
 Search = Callable[[LinearHistogram, IntegerFormat], Choice]
@@ -44,7 +43,7 @@ class Method:
 
 
 def clipped(statistics: TensorStatistics, amax: float) -> Choice:
-    """Return what of [min, max] lies within amax: a rare outlier on one side costs the other side nothing.
+    """Part of [min, max] within amax: a rare outlier on one side costs the other side nothing.
 
     Example:
         >>> from ptq_cli.collectors.max_collector import MaxCollector
@@ -59,12 +58,12 @@ def clipped(statistics: TensorStatistics, amax: float) -> Choice:
 
 
 def _levels(format: IntegerFormat) -> int:
-    """Return how many levels the magnitudes of a symmetric tensor share."""
+    """How many levels the magnitudes of a symmetric tensor share."""
     return 1 << (format.bits - 1 if format.signed else format.bits)
 
 
 def integer_format(method: str, format: NumberFormat) -> IntegerFormat:
-    """Return the format if it is one of integers.
+    """The format if it is one of integers.
 
     Raises:
         RecipeValueError: it is one of floats, whose steps differ in size.
@@ -82,7 +81,7 @@ def integer_format(method: str, format: NumberFormat) -> IntegerFormat:
 
 
 def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
-    """Return a method that searches the linear view."""
+    """A method that searches the linear view."""
 
     def view(statistics: TensorStatistics, settings: AmaxSettings) -> LinearHistogram:
         if statistics.histogram is None:
@@ -134,7 +133,7 @@ DecidePlugin = Callable[[LinearHistogram, int], Any]
 
 
 def method_names() -> tuple[str, ...]:
-    """Return the names of all methods: those of ptq, and those of plug-ins.
+    """The names of all methods: those of ptq, and those of plug-ins.
 
     Example:
         >>> method_names()[:4]
@@ -163,7 +162,7 @@ def require_method(name: str, what: str = "amax method", more: tuple[str, ...] =
 
 
 def find_method(name: str, what: str = "amax method", more: tuple[str, ...] = ()) -> Method:
-    """Return the method with this name; the package of a plug-in is imported now.
+    """The method with this name; the package of a plug-in is imported now.
 
     Args:
         name: what the user wrote.
@@ -216,7 +215,7 @@ def _method_of(plugin: Plugin) -> Method:
 
 
 def _amax(plugin: Plugin, function: DecidePlugin, view: LinearHistogram, levels: int) -> float:
-    """Return what the function of a plug-in decides; it is not asked about a tensor that was always 0."""
+    """amax of a plug-in's function; it is not asked about a tensor that was always 0."""
     if view.top == 0.0:
         return 0.0
     try:

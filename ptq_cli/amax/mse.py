@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 
 @compiled
 def prefix_sums(counts: Counts, width: float) -> tuple[Floats, Floats, float]:  # pragma: no cover - compiled
-    """Return how many values lie below each edge, the sum of their centers, and the sum of all squares.
+    """How many values lie below each edge, the sum of their centers, and the sum of all squares.
 
     Shapes:
         counts: (N,); sums: (N + 1,).
@@ -63,7 +63,7 @@ def threshold_sums(
 def side_errors(
     counts: Counts, width: float, scales: Floats, steps: int
 ) -> Floats:  # pragma: no cover - compiled
-    """Return the summed squared error of one side of 0 with levels ``0, scale, …, steps * scale``.
+    """The summed squared error of one side of 0 with levels ``0, scale, …, steps * scale``.
 
     Shapes:
         counts: (N,). scales: (M,). Result: (M,).
@@ -82,7 +82,7 @@ def side_errors(
 def best_zero_points(
     negative: Counts, positive: Counts, width: float, scales: Floats, steps: int
 ) -> tuple[Indices, Floats]:  # pragma: no cover - compiled
-    """Return for each scale how many of the steps should lie above 0, and the error that this leaves.
+    """Steps above 0 with the smallest error, and that error, for each scale.
 
     Shapes:
         negative, positive: (N,). scales: (M,). Results: (M,).
@@ -114,7 +114,7 @@ def best_zero_points(
 
 @compiled
 def clip_errors(counts: Counts, width: float, ends: Floats) -> tuple[Floats, Floats]:  # pragma: no cover
-    """Return the summed squared error of what lies beyond each end, and how many values do not.
+    """The summed squared error of what lies beyond each end, and how many values do not.
 
     Shapes:
         counts: (N,). ends: (M,). Results: (M,).
@@ -140,7 +140,7 @@ def clip_errors(counts: Counts, width: float, ends: Floats) -> tuple[Floats, Flo
 def fine_errors(
     counts: Counts, width: float, scales: Floats, steps: int
 ) -> Floats:  # pragma: no cover - compiled
-    """Return what ``side_errors`` does, for more levels than the bins can tell apart.
+    """As ``side_errors``, for more levels than the bins can tell apart.
 
     Shapes:
         counts: (N,). scales: (M,). Result: (M,).
@@ -154,7 +154,7 @@ def fine_errors(
 def fine_pair(
     negative: Counts, positive: Counts, width: float, ends: tuple[Floats, Floats], steps: int
 ) -> tuple[int, int]:  # pragma: no cover - compiled
-    """Return the pair of ends, one of each side, with the smallest error at many levels.
+    """The pair of ends, one of each side, with the smallest error at many levels.
 
     Shapes:
         negative, positive: (N,). ends: (L,) and (R,), magnitudes.
@@ -175,12 +175,11 @@ def fine_pair(
     return found
 
 
+# NVIDIA's is 128, where the entropy method needs as many bins as levels. The error of a range is defined from
+# the first bin on, and of a few bits for a tensor with outliers the best is below a sixteenth.
 MSE_START_BIN = 1
-"""NVIDIA's is 128, where the entropy method needs as many bins as levels. The error of a range is defined
-from the first bin on, and of a few bits for a tensor with outliers the best is below a sixteenth."""
 
-BINS_PER_LEVEL = 8
-"""Fewer bins to a level, and where their centers fall between two levels is chance."""
+BINS_PER_LEVEL = 8  # Fewer bins to a level, and where their centers fall between two levels is chance.
 
 Errors = npt.NDArray[np.float64]
 
@@ -188,7 +187,7 @@ Errors = npt.NDArray[np.float64]
 def mse_amax(
     histogram: LinearHistogram, format: IntegerFormat, *, start_bin: int = MSE_START_BIN, stride: int = STRIDE
 ) -> Choice:
-    """Return the symmetric range with the smallest expected error; its scale is ``amax / qmax``.
+    """The symmetric range with the smallest expected error; its scale is ``amax / qmax``.
 
     Candidates are the centers of every ``stride``-th bin from ``start_bin`` on, as NVIDIA's, and the largest
     magnitude itself, so that the error is never above that of ``max``. With more levels than bins can tell
@@ -232,7 +231,7 @@ def mse_amax(
 def mse_range(
     histogram: LinearHistogram, format: IntegerFormat, *, start_bin: int = MSE_START_BIN, stride: int = STRIDE
 ) -> Choice:
-    """Return the range with a zero point that has the smallest expected error.
+    """The range with a zero point that has the smallest expected error.
 
     Every zero point is tried with every scale: no search in turns, and no local minimum. Candidates for the
     range's width are the centers of ``bins`` equal parts of the whole width, and the whole width. The ends
@@ -274,7 +273,7 @@ def mse_range(
 
 
 def symmetric_errors(histogram: LinearHistogram, amax: Errors, format: IntegerFormat) -> Errors:
-    """Return the summed squared error of symmetric ranges, with scale ``amax / qmax`` and zero point 0.
+    """The summed squared error of symmetric ranges, with scale ``amax / qmax`` and zero point 0.
 
     Shapes:
         amax: (M,), above 0; the result has the same.
@@ -300,12 +299,12 @@ def symmetric_errors(histogram: LinearHistogram, amax: Errors, format: IntegerFo
 
 
 def _resolves(bins: float, steps: int) -> bool:
-    """Tell whether a number of bins shows where values lie between the steps that share them."""
+    """Whether a number of bins shows where values lie between the steps that share them."""
     return steps * BINS_PER_LEVEL <= bins
 
 
 def _fine_range(histogram: LinearHistogram, steps: int, start_bin: int, stride: int) -> Choice:
-    """Return the best range of many levels: the ends lie on bins' edges, and all pairs of them are tried."""
+    """The best range of many levels: the ends lie on bins' edges, and all pairs of them are tried."""
     kept = [side_candidates(counts, start_bin, stride) for counts in (histogram.negative, histogram.positive)]
     ends = (
         np.minimum(kept[0] * histogram.width, -histogram.low),

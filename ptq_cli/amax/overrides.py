@@ -12,8 +12,7 @@ from ptq_cli.recipe.check import split_method
 from ptq_cli.recipe.sections import AmaxSettings, OverrideSettings
 
 WILDCARDS = "*?["
-OF_LAYERS = ("mode", "granularity")
-"""Keys of ``[activations]`` that are of the layer that reads them."""
+OF_LAYERS = ("mode", "granularity")  # Keys of ``[activations]`` that are of the layer that reads them.
 
 Names = Collection[str]
 
@@ -60,13 +59,13 @@ class OverridesByName:
                 self._others.append(place)
 
     def of(self, meant: Meant) -> list[OverrideSettings]:
-        """Return those that mean a tensor or a layer, in their order."""
+        """Those that mean a tensor or a layer, in their order."""
         named = (place for name in meant.names for place in self._named.get(name, ()))
         return [item for place in sorted({*named, *self._others}) if means(item := self._all[place], meant)]
 
 
 def settings_for(meant: Meant, settings: AmaxSettings, overrides: OverridesByName) -> AmaxSettings:
-    """Return the settings of a tensor: each override that means it changes what it sets."""
+    """The settings of a tensor: each override that means it changes what it sets."""
     for item in overrides.of(meant):
         settings = _changed(settings, item)
     return settings
@@ -126,7 +125,7 @@ def _describes_layers(override: OverrideSettings) -> bool:
 
 
 def _describes_integers(override: OverrideSettings) -> bool:
-    """Return whether an override says more of activations than a mode, which is a layer's."""
+    """Whether an override says more of activations than a mode, which is a layer's."""
     settings = override.activations
     return settings is not None and any(
         value is not None for key, value in vars(settings).items() if key not in OF_LAYERS
@@ -134,7 +133,7 @@ def _describes_integers(override: OverrideSettings) -> bool:
 
 
 def means(override: OverrideSettings, meant: Meant) -> bool:
-    """Tell whether an override means a tensor or a layer: by name, by operator type, or by both.
+    """Whether an override means a tensor or a layer: by name, by operator type, or by both.
 
     Example:
         >>> conv = Meant(["stem.conv"], ["Conv"])
@@ -170,7 +169,7 @@ def _nearest(override: OverrideSettings, tensors: Sequence[Meant]) -> str:
 
 
 def matches(pattern: str, names: Names) -> bool:
-    """Tell whether a pattern matches one of a tensor's names.
+    """Whether a pattern matches one of a tensor's names.
 
     Example:
         >>> matches("layer3.*", ["x", "layer3.conv"]), matches("layer[3]", ["layer[3]"])
@@ -192,7 +191,7 @@ def _changed(settings: AmaxSettings, override: OverrideSettings) -> AmaxSettings
 
 
 def nearest_match(match: str, known: list[str]) -> str:
-    """Return what was perhaps meant: a name, or a pattern with its fixed beginning corrected.
+    """Text about the nearest match: a name, or a pattern with its fixed beginning corrected.
 
     Example:
         >>> nearest_match("layr3.*", ["layer3.conv"])

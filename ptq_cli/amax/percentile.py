@@ -12,7 +12,7 @@ from ptq_cli.core.errors import MissingStatisticError
 
 
 def max_amax(statistics: TensorStatistics) -> float:
-    """Return the largest magnitude.
+    """The largest magnitude.
 
     Units:
         As the tensor's values.
@@ -36,7 +36,7 @@ def max_amax(statistics: TensorStatistics) -> float:
 
 
 def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
-    """Return the smallest bin edge that ``percentile`` percent of the magnitudes do not exceed.
+    """The smallest bin edge that ``percentile`` percent of the magnitudes do not exceed.
 
     The edge is the bin's upper one, and never above the largest magnitude, so that 100 is exactly ``max``.
     (NVIDIA's HistogramCalibrator returns the lower edge, so that its 100 lies below the maximum.)
@@ -82,7 +82,7 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
 
 
 def percentile_of_values(values: npt.ArrayLike, percentile: float) -> float:
-    """Return the smallest magnitude that ``percentile`` percent of the values' magnitudes do not exceed.
+    """The smallest magnitude that ``percentile`` percent of the values' magnitudes do not exceed.
 
     Shapes:
         values: any.
@@ -106,7 +106,7 @@ def percentile_of_values(values: npt.ArrayLike, percentile: float) -> float:
 
 
 def missing_histogram(method: str) -> MissingStatisticError:
-    """Return the error of a method that needs histograms where there are none."""
+    """The error of a method that needs histograms where there are none."""
     return MissingStatisticError(
         f"the {method} method needs histograms, and this calibration kept only ranges",
         hint="calibrate with --method histogram, or export with --amax max",

@@ -36,7 +36,7 @@ class WeightRanges:
 def choose_weight_ranges(
     weight: FloatArray, granularity: Granularity, settings: AmaxSettings, format: NumberFormat
 ) -> WeightRanges:
-    """Return the symmetric range of a weight, or of each of its channels, by the recipe's weight method.
+    """The symmetric range of a weight, or of each of its channels, by the recipe's weight method.
 
     Shapes:
         weight: any; as many ranges as the granularity's scale has elements.
@@ -73,7 +73,7 @@ def choose_weight_ranges(
 
 
 def joined_unsearched(parts: Sequence[WeightRanges]) -> bool:
-    """Return whether a method had one candidate only in all parts of a weight, those of zeros left out.
+    """Whether a method had one candidate only in all parts of a weight, those of zeros left out.
 
     Example:
         >>> zeros, one = WeightRanges(np.zeros(2)), WeightRanges(np.ones(2), unsearched=True)
@@ -91,11 +91,10 @@ def _is_unsearched(choices: Sequence[Choice]) -> bool:
 
 Floats = npt.NDArray[np.float32]
 
+# Scales that are tried, of the one that holds the whole block.
 SHARES = np.arange(16, 65, dtype=np.float32) / 64
-"""Scales that are tried, of the one that holds the whole block."""
 
-POINTS = 3
-"""Zero points that are tried with each: the nearest one and its neighbors."""
+POINTS = 3  # Zero points that are tried with each: the nearest one and its neighbors.
 
 
 def mse_of_blocks(rows: FloatArray, format: IntegerFormat) -> QuantParameters:

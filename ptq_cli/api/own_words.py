@@ -16,18 +16,18 @@ from ptq_cli.setup.resolve import COMMAND_LINE, Request
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Argument of each key of a recipe.
 KEYS = {
     **{key: name for name, key in FLAG_KEYS.items()},
     **{f"{ONCE}.{name}": name for name in ONCE_KEYS},
 }
-"""The argument that each key of a recipe is."""
+# Names of commands in Python, where they are others.
 _CALLS = {
     "calibrate --moments": "collect_moments",
     "evaluate --shard": "evaluate_shard",
     "calibration show": "show_calibration",
     "report": "report_page",
 }
-"""What commands are called in Python, if not as in the terminal."""
 _SAME = (
     "calibrate export evaluate analyze drift quantize tune verify bench inspect prepare merge explain compare"
 )
@@ -41,8 +41,7 @@ _SET = re.compile(
 )
 _PASSED = re.compile(r"ptq_cli\.api\.passed_objects:([0-9A-Za-z]*)_[0-9a-f]{16}(_[0-9]+)?")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-_BLANK = re.compile(r"[A-Z]+(\.[a-z]+)?|…")
-"""What a reader is to fill in, such as FILE."""
+_BLANK = re.compile(r"[A-Z]+(\.[a-z]+)?|…")  # Placeholder for the reader, such as FILE.
 
 
 def in_own_words(function: Callable[P, R]) -> Callable[P, R]:
@@ -63,7 +62,7 @@ def in_own_words(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def in_python(text: str, kinds: dict[str, Any], given: Iterable[str] = ()) -> str:
-    """Return a message with arguments where it has options, and calls where it has commands.
+    """A message with arguments where it has options, and calls where it has commands.
 
     Example:
         >>> kinds = get_type_hints(Settings)
@@ -107,7 +106,7 @@ def _argument(match: re.Match[str], kinds: dict[str, Any]) -> str:
 
 
 def _written(name: str, text: str, kind: Any) -> str | None:
-    """Return the word after an option as a value of Python, or None if it belongs to the sentence."""
+    """The word after an option as a value of Python, or None if it belongs to the sentence."""
     if get_origin(kind) is dict:
         key, equals, value = text.partition("=")
         return f"{{{key!r}: {_literal(value)}}}" if equals else None
@@ -135,16 +134,15 @@ def _literal(text: str) -> str:
 
 
 PathLike = str | Path
-ModelLike = PathLike | Any
-"""A file, a ``torch.nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``."""
+ModelLike = PathLike | Any  # A file, a ``torch.nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
+# Settings of the evaluation by the names that they have where there are no others.
 EVALUATION_NAMES = {"data": "eval_data", "samples": "eval_samples"}
-"""Settings of the evaluation by the names that they have where there are no others."""
 
 
 def request_of(
     settings: Settings, model: ModelLike | None, recipe: PathLike | None, preset: str | None
 ) -> Request:
-    """Return a request with settings by the names of their options."""
+    """A request with settings by the names of their options."""
     path, found = pass_model(model, settings)
     for name in ("data", "eval_data"):
         if name in found:
@@ -160,12 +158,12 @@ def request_of(
 
 
 def _plain(value: Any) -> Any:
-    """Return a number, an array or a tensor as the number or the lists that a recipe can hold."""
+    """A number, an array or a tensor as the number or the lists that a recipe can hold."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def evaluation_request(settings: Settings, recipe: PathLike | None, preset: str | None) -> Request:
-    """Return a request of a function that reads evaluation data alone.
+    """A request of a function that reads evaluation data alone.
 
     ``data`` and ``samples`` mean ``eval_data`` and ``eval_samples``, as they do on the command line.
 
@@ -184,10 +182,10 @@ def evaluation_request(settings: Settings, recipe: PathLike | None, preset: str 
 
 
 def as_path(path: PathLike | None) -> Path | None:
-    """Return a path, or None if there is none."""
+    """A path, or None if there is none."""
     return Path(path) if path is not None else None
 
 
 def as_model_path(model: ModelLike | None) -> Path | None:
-    """Return the path of an ONNX model, which is written if it is in memory; None if there is none."""
+    """The path of an ONNX model, which is written if it is in memory; None if there is none."""
     return onnx_file(model) if model is not None else None

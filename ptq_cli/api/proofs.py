@@ -29,7 +29,7 @@ def verify(
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> Verification:
-    """Return which operators of a quantized model run in integers, and what breaks its target's rules.
+    """Which operators of a quantized model run in integers, and what breaks its target's rules.
 
     A broken rule, a share that is too small or a wrong kernel raises nothing: see ``result.verdict``.
 
@@ -111,7 +111,7 @@ def compare_answers(
     min: Mapping[str, float] | None = None,
     progress: ProgressCallback = silent,
 ) -> DeviceAnswers:
-    """Return what devices gave for cases, compared with what has to come out.
+    """Answers of devices, compared with the results that cases expect.
 
     A missed limit raises nothing: see ``result.verdict``.
 
@@ -157,7 +157,7 @@ def bench(
     progress: ProgressCallback = silent,
     **settings: Unpack[SharedSettings],
 ) -> BenchResult:
-    """Return the latency of models that take turns, with the ratios to the first model.
+    """The latency of models that take turns, with the ratios to the first model.
 
     Args:
         models: ONNX files with the same inputs; none for the two in the run directory.

@@ -41,7 +41,7 @@ def show_calibration(
     preset: str | None = None,
     **settings: Unpack[Settings],
 ) -> CalibrationView:
-    """Return the statistics of every tensor, and the range that each amax method chooses from them.
+    """The statistics of every tensor, and the range that each amax method chooses from them.
 
     Args:
         run: the run directory of the calibration.
@@ -64,7 +64,7 @@ def explain(
     preset: str | None = None,
     **settings: Unpack[Settings],
 ) -> Explanation:
-    """Return one tensor: its statistics, each method's range and expected error, its producer and readers.
+    """One tensor: its statistics, each method's range and expected error, its producer and readers.
 
     Args:
         tensor: its name, or that of the layer that computes it.
@@ -165,7 +165,7 @@ def drift(
 
 @in_own_words
 def compare(before: PathLike, after: PathLike) -> ReportChanges:
-    """Return the differences between two ``report.json``: metrics, size, settings, layers.
+    """The differences between two ``report.json``: metrics, size, settings, layers.
 
     Args:
         before: the earlier report.
@@ -181,7 +181,7 @@ def compare(before: PathLike, after: PathLike) -> ReportChanges:
 def compare_models(
     reports: Sequence[PathLike], *, metric: str | None = None, page: PathLike | None = None
 ) -> ComparisonResult:
-    """Return several quantized models side by side: accuracy, size and speed, and which no other one beats.
+    """Several quantized models side by side: accuracy, size and speed, and which no other one beats.
 
     Args:
         reports: a ``report.json`` for each model, or the run directories that hold them; at least two.
@@ -217,7 +217,7 @@ def inspect(
     preset: str | None = None,
     **settings: Unpack[Settings],
 ) -> Inspection:
-    """Return the model's layers: which would be quantized, which would not, and why.
+    """The model's layers: which would be quantized, which would not, and why.
 
     Args:
         model: as for ``calibrate``.

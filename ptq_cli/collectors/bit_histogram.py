@@ -60,11 +60,11 @@ class BitHistogram:
         return int(np.max(self.keys & ~SIGN, initial=0)) >> MANTISSA_BITS
 
     def lower_edges(self) -> npt.NDArray[np.float32]:
-        """Return each bin's magnitude closest to 0, without sign; it belongs to the bin."""
+        """Each bin's magnitude closest to 0, without sign; it belongs to the bin."""
         return key_to_magnitude(self.keys & ~SIGN)
 
     def upper_edges(self) -> npt.NDArray[np.float64]:
-        """Return each bin's magnitude farthest from 0, without sign; it belongs to the next bin.
+        """Each bin's magnitude farthest from 0, without sign; it belongs to the next bin.
 
         Units:
             float64, because the last bin's edge is 2^128.
@@ -77,7 +77,7 @@ class BitHistogram:
         return edges
 
     def fits(self, low: float, high: float) -> bool:
-        """Tell whether the smallest and the largest value may be those of the values it counts, and of zeros.
+        """Whether the smallest and the largest value may be those of the values it counts, and of zeros.
 
         Example:
             >>> histogram = from_values(np.array([-4.0, 1.0, 3.0]))
@@ -94,7 +94,7 @@ class BitHistogram:
         return True
 
     def merge(self, other: "BitHistogram") -> "BitHistogram":
-        """Return the histogram of both sets of values: exact, commutative, associative.
+        """The histogram of both sets of values: exact, commutative, associative.
 
         Raises:
             ValueError: the two have different bins.
@@ -115,7 +115,7 @@ EMPTY = BitHistogram(np.zeros(0, np.uint32), np.zeros(0, np.int64))
 
 
 def thin(keys: Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
-    """Return the histogram of bins given in any order, thinned to their own largest octave.
+    """The histogram of bins given in any order, thinned to their own largest octave.
 
     Shapes:
         keys, counts: (N,); keys may repeat and counts may be 0.
@@ -129,7 +129,7 @@ def thin(keys: Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
 
 
 def thinned_keys(keys: Keys, top: int | npt.NDArray[np.int64], bits: int) -> Keys:
-    """Return the key of the bin that each key's bin becomes a part of.
+    """The key of the bin that each key's bin becomes a part of.
 
     Shapes:
         keys: (N,). top: the biased exponent of the largest octave, one for all or (N,).
@@ -141,7 +141,7 @@ def thinned_keys(keys: Keys, top: int | npt.NDArray[np.int64], bits: int) -> Key
 
 
 def add_up(keys: npt.NDArray[Any], counts: Counts) -> tuple[npt.NDArray[Any], Counts]:
-    """Return each key once, sorted, with the sum of its counts.
+    """Each key once, sorted, with the sum of its counts.
 
     Shapes:
         keys, counts: (N,); the results are (K,).
@@ -157,7 +157,7 @@ def add_up(keys: npt.NDArray[Any], counts: Counts) -> tuple[npt.NDArray[Any], Co
 
 
 def from_values(values: npt.ArrayLike, bits: int = MANTISSA_BITS) -> BitHistogram:
-    """Return the histogram of values, slowly; the definition that the kernel is tested against.
+    """The histogram of values, slowly; the definition that the kernel is tested against.
 
     Edge case:
         Zeros, NaN and infinities are not counted.
@@ -173,7 +173,7 @@ def from_values(values: npt.ArrayLike, bits: int = MANTISSA_BITS) -> BitHistogra
 
 
 def key_to_magnitude(magnitudes: Keys) -> npt.NDArray[np.float32]:
-    """Return the smallest float32 of each bin, given keys without sign.
+    """The smallest float32 of each bin, given keys without sign.
 
     Example:
         >>> key_to_magnitude(np.array([127 << 11], np.uint32)).tolist()
@@ -185,7 +185,7 @@ def key_to_magnitude(magnitudes: Keys) -> npt.NDArray[np.float32]:
 def bins_per_octave(
     exponents: npt.NDArray[np.int64], top: int | npt.NDArray[np.int64], bits: int = MANTISSA_BITS
 ) -> npt.NDArray[np.int64]:
-    """Return how many bins each octave has, where the largest magnitude lies in octave ``top``.
+    """How many bins each octave has, where the largest magnitude lies in octave ``top``.
 
     Shapes:
         exponents: any, biased; the result has the same, powers of two. top: one for all, or the same.

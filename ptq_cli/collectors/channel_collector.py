@@ -51,7 +51,7 @@ class ChannelCollector:
         self._count(_arranged(values, self._axis))
 
     def statistics(self) -> ChannelStatistics:
-        """Return what was kept so far."""
+        """Statistics of all updates so far."""
         return self._settled.merge(self._unsettled()) if self._held else self._settled
 
     def _require_axis(self, shape: tuple[int, ...]) -> None:
@@ -115,7 +115,7 @@ class ChannelCollector:
 
 
 def require_axis(axis: int, shape: tuple[int | None, ...], name: str) -> int:
-    """Return an axis counted from the first one.
+    """An axis counted from the first one.
 
     Example:
         >>> require_axis(-1, (8, 3, 5), "x")
@@ -137,7 +137,7 @@ def require_axis(axis: int, shape: tuple[int | None, ...], name: str) -> int:
 
 
 def _arranged(values: npt.NDArray[np.uint32], axis: int) -> npt.NDArray[np.uint32]:
-    """Return values as (outer, channels, inner, 1); as (1, 1, outer, channels) where channels come last."""
+    """Values as (outer, channels, inner, 1); as (1, 1, outer, channels) where channels come last."""
     shape = values.shape
     size, inner = shape[axis], int(np.prod(shape[axis + 1 :], dtype=np.int64))
     if inner == 1:
@@ -146,13 +146,13 @@ def _arranged(values: npt.NDArray[np.uint32], axis: int) -> npt.NDArray[np.uint3
 
 
 def _floats(ordered: npt.NDArray[np.int32]) -> npt.NDArray[np.float32]:
-    """Return the floats that ``find_range`` told in integers that order as they do; -0.0 becomes 0.0."""
+    """The floats that ``find_range`` told in integers that order as they do; -0.0 becomes 0.0."""
     bits = np.where(ordered < 0, ordered ^ np.int32(MAGNITUDE), ordered).astype(np.int32)
     return bits.view(np.float32) + np.float32(0)
 
 
 def _slot_keys(slots: npt.NDArray[np.int64], tops: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Return the key of each slot's bin, given the largest octave of its channel."""
+    """The key of each slot's bin, given the largest octave of its channel."""
     index = slots % LINEAR_BINS
     octave = np.frexp(np.maximum(index, 1).astype(np.float64))[1].astype(np.int64) - 1
     mantissa = np.left_shift(index, MANTISSA_BITS - octave) & ((1 << MANTISSA_BITS) - 1)

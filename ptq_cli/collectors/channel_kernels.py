@@ -19,13 +19,13 @@ from ptq_cli.core.compiled import compiled
 
 CHANNEL_BITS = 9
 
+# Bins of each sign; those below 8 stay empty, but for the zeros, which go round the first 8.
 CHANNEL_LINEAR_BINS = 1 << (CHANNEL_BITS + 1)
-"""Of each sign; those below 8 stay empty, but for the zeros, which go round the first 8."""
 
 CHANNEL_COARSE_START = 2 * CHANNEL_LINEAR_BINS
 
+# Slots behind are keyed by the exponent, 3 bits of the mantissa, then the sign: what is used lies together.
 CHANNEL_SLOTS = CHANNEL_COARSE_START + (1 << 12)
-"""The others are keyed by the exponent, 3 bits of the mantissa, then the sign: what is used lies together."""
 
 CHANNEL_ZERO_SLOTS = 8
 
@@ -33,8 +33,8 @@ _PIECE = 1 << 10
 
 _SIDE_BY_SIDE = 16
 
+# Values of a channel that lie in a row in memory are counted where they are, if they are so many.
 _LONG = 256
-"""Values of a channel that lie in a row in memory are counted where they are, if they are so many."""
 
 _INFINITY = 0x7F800000
 
@@ -156,7 +156,7 @@ def count_channel(
 
 @compiled
 def keep_finite(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # pragma: no cover - compiled
-    """Return the finite values.
+    """The finite values.
 
     Shapes:
         values: (N,).

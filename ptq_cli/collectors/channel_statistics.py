@@ -9,8 +9,7 @@ from ptq_cli.collectors.bit_histogram import SIGN, BitHistogram, Counts, add_up,
 from ptq_cli.collectors.channel_kernels import CHANNEL_BITS
 from ptq_cli.collectors.host_kernels import MANTISSA_BITS
 
-MOST_CHANNELS = 1 << 14
-"""Their tables take 400 MB at the most."""
+MOST_CHANNELS = 1 << 14  # Their tables take 400 MB at the most.
 
 KEY_BITS = np.int64(MANTISSA_BITS + 9)
 
@@ -44,7 +43,7 @@ class ChannelHistograms:
         return np.repeat(np.arange(self.sizes.size), self.sizes)
 
     def each(self) -> list[BitHistogram]:
-        """Return the histogram of each channel."""
+        """The histogram of each channel."""
         ends = np.cumsum(self.sizes)
         return [
             BitHistogram(self.keys[end - size : end], self.counts[end - size : end], CHANNEL_BITS)
@@ -52,7 +51,7 @@ class ChannelHistograms:
         ]
 
     def merge(self, other: "ChannelHistograms") -> "ChannelHistograms":
-        """Return the histograms of both sets of values, of the same number of channels."""
+        """The histograms of both sets of values, of the same number of channels."""
         channels = np.concatenate([self.channels, other.channels])
         keys = np.concatenate([self.keys, other.keys])
         return thin_channels(channels, keys, np.concatenate([self.counts, other.counts]), self.sizes.size)
@@ -100,7 +99,7 @@ class ChannelStatistics:
         return np.where(self.count > 0, largest, 0.0)
 
     def merge(self, other: "ChannelStatistics") -> "ChannelStatistics":
-        """Return the statistics of both sets of values: exact, commutative, associative.
+        """The statistics of both sets of values: exact, commutative, associative.
 
         Raises:
             ValueError: the two were not kept in the same way, or have different numbers of channels.
@@ -127,7 +126,7 @@ class ChannelStatistics:
 
 
 def no_channels(axis: int, *, histograms: bool) -> ChannelStatistics:
-    """Return the statistics of no values, the neutral element of merging.
+    """The statistics of no values, the neutral element of merging.
 
     Example:
         >>> no_channels(1, histograms=True).size
@@ -143,7 +142,7 @@ def no_channels(axis: int, *, histograms: bool) -> ChannelStatistics:
 def thin_channels(
     channels: Counts, keys: npt.NDArray[np.uint32], counts: Counts, number: int
 ) -> ChannelHistograms:
-    """Return the histograms of bins given in any order, each thinned to its channel's largest octave.
+    """The histograms of bins given in any order, each thinned to its channel's largest octave.
 
     Args:
         channels: which channel each bin belongs to.

@@ -49,13 +49,13 @@ class ExtendedCollector:
         return True
 
     def statistics(self) -> TensorStatistics:
-        """Return what was kept so far."""
+        """Statistics of all updates so far."""
         channels = self._channels.statistics() if self._channels is not None else None
         return replace(self._collector.statistics(), channels=channels, nonfinite=self._nonfinite)
 
 
 def count_nonfinite(values: npt.NDArray[np.float32]) -> NonFinite:
-    """Return how many values are NaN and infinite.
+    """How many values are NaN and infinite.
 
     Shapes:
         values: any.
@@ -77,7 +77,7 @@ COLLECTORS: dict[str, Callable[[], Collector]] = {"histogram": HistogramCollecto
 def make_collector(
     method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
 ) -> Collector:
-    """Return a new collector; messages call its tensor ``name``.
+    """A new collector; messages call its tensor ``name``.
 
     With ``axis`` it keeps statistics of each channel, too; with ``allow_nonfinite`` NaN and infinities are
     counted and not refused.

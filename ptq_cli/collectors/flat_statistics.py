@@ -40,12 +40,11 @@ ARRAYS: dict[str, np.dtype[Any]] = {
 
 COUNT_LIMIT = 2**63
 
-MOST_AXES = 64
-"""As many as numpy has."""
+MOST_AXES = 64  # numpy has no more.
 
 
 def flatten(statistics: Mapping[str, TensorStatistics]) -> tuple[Arrays, list[Entry]]:
-    """Return the arrays and the entries, in the order of the names.
+    """The arrays and the entries, in the order of the names.
 
     Shapes:
         keys, counts: (all bins,). minimum, maximum: (tensors,). channel_count and others: (all channels,);
@@ -90,7 +89,7 @@ def _taken_apart(item: TensorStatistics) -> tuple[Arrays, Entry]:
 
 
 def unflatten(entries: Any, arrays: Arrays) -> dict[str, TensorStatistics]:
-    """Return the statistics that ``flatten`` took apart; a file may hold anything as ``entries``."""
+    """The statistics that ``flatten`` took apart; a file may hold anything as ``entries``."""
     for name, dtype in ARRAYS.items():
         if name not in arrays or arrays[name].dtype != dtype:
             raise ValueError(f"the array '{name}' is missing, or is not {dtype}")

@@ -32,7 +32,7 @@ SLOT_LIMIT = 2**32 - 1
 
 
 def _linear_keys() -> npt.NDArray[np.int64]:
-    """Return the key of each linear bin, for the largest octave 0."""
+    """The key of each linear bin, for the largest octave 0."""
     bins = np.arange(LINEAR_BINS, dtype=np.int64)
     # The inverse of the table's index: which octave below the top one a linear bin lies in.
     octave = np.frexp(np.maximum(bins, 1).astype(np.float64))[1].astype(np.int64) - 1
@@ -119,7 +119,7 @@ class HistogramCollector:
         self._table = table
 
     def statistics(self) -> TensorStatistics:
-        """Return what was kept so far."""
+        """Statistics of all updates so far."""
         histogram, zeros = self._all()
         return replace(self._range.statistics(), zeros=zeros, histogram=histogram)
 
@@ -145,7 +145,7 @@ class HistogramCollector:
 
 
 def read_table(counts: npt.NDArray[np.int64], top: int) -> tuple[BitHistogram, int]:
-    """Return the histogram that a table holds, and its zeros.
+    """The histogram that a table holds, and its zeros.
 
     Shapes:
         counts: (12304,). top: the biased exponent of the table's largest octave.
@@ -166,8 +166,7 @@ def compile_kernel() -> None:
     HistogramCollector().update(np.ones(1, np.float32))
 
 
-Span = tuple[int, int]
-"""Where an array begins and ends, in its memory's elements."""
+Span = tuple[int, int]  # Where an array begins and ends, in its memory's elements.
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,7 @@ Together = MaxCollectors | HistogramCollectors
 
 
 def together(collectors: Mapping[str, Collector]) -> Together | None:
-    """Return collectors as one, if all of them are max or all of them histogram collectors; else None.
+    """Collectors as one, if all of them are max or all of them histogram collectors; else None.
 
     Example:
         >>> together({"x": MaxCollector(), "y": HistogramCollector()}) is None

@@ -22,12 +22,9 @@ from ptq_cli.core.compiled import compiled
 
 MANTISSA_BITS = 11
 FLOAT_MANTISSA_BITS = 23
-LINEAR_BINS = 1 << 12
-"""Of each sign; those below 8 stay empty."""
-COARSE_BINS = 1 << 12
-"""Keyed by the sign, the exponent and 3 bits of the mantissa."""
-ZERO_SLOTS = 16
-"""Zeros go round these: one slot hit again and again would wait for its own last increment."""
+LINEAR_BINS = 1 << 12  # Bins of each sign; those below 8 stay empty.
+COARSE_BINS = 1 << 12  # Keyed by the sign, the exponent and 3 bits of the mantissa.
+ZERO_SLOTS = 16  # Zeros go round these: one slot hit again and again would wait for its own last increment.
 COARSE_START = 2 * LINEAR_BINS
 ZERO_START = COARSE_START + COARSE_BINS
 SLOTS = ZERO_START + ZERO_SLOTS
@@ -35,7 +32,7 @@ SLOTS = ZERO_START + ZERO_SLOTS
 
 @compiled
 def find_range(bits: npt.NDArray[np.int32]) -> tuple[int, int]:  # pragma: no cover - compiled
-    """Return the smallest and the largest of float32 values, given as their bits, as ordered integers.
+    """The smallest and the largest of float32 values, given as their bits, as ordered integers.
 
     The floats order as their bits do when those of negative numbers are turned round. NaN lies outside the
     infinities then, so that the range also tells whether all values are finite.
@@ -165,12 +162,10 @@ def count_slots(
         table[slots[index]] += step
 
 
-SMALLEST_TOP = 12
-"""Biased exponent of the smallest octave that bins are thinned for."""
+SMALLEST_TOP = 12  # Biased exponent of the smallest octave that bins are thinned for.
 
 
 MAGNITUDE = 0x7FFFFFFF
 
 
-NOTHING = (0x7FFFFFFF, -0x80000000)
-"""The range of no values, in integers that order as the floats do."""
+NOTHING = (0x7FFFFFFF, -0x80000000)  # The range of no values, in integers that order as the floats do.

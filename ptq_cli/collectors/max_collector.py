@@ -29,7 +29,7 @@ class Collector(Protocol):
         """
 
     def statistics(self) -> TensorStatistics:
-        """Return what was kept so far."""
+        """Statistics of all updates so far."""
 
 
 class MaxCollector:
@@ -69,7 +69,7 @@ class MaxCollector:
         return True
 
     def statistics(self) -> TensorStatistics:
-        """Return what was kept so far."""
+        """Statistics of all updates so far."""
         if not self._count:
             return no_statistics()
         low, high = (np.array(_bits(key), np.uint32).view(np.float32) for key in (self._low, self._high))
@@ -81,7 +81,7 @@ class MaxCollector:
 
 
 def float_bits(array: Array) -> npt.NDArray[np.uint32]:
-    """Return values as the bits of float32, in any order that memory has; float32 is not copied.
+    """Values as the bits of float32, in any order that memory has; float32 is not copied.
 
     Shapes:
         result: (N,).
@@ -94,12 +94,12 @@ def float_bits(array: Array) -> npt.NDArray[np.uint32]:
 
 
 def is_finite(low: int, high: int) -> bool:
-    """Tell whether values whose range ``find_range`` told are all finite."""
+    """Whether values whose range ``find_range`` told are all finite."""
     return low > ORDERED_MINUS_INFINITY and high < ORDERED_INFINITY
 
 
 def top_exponent(low: int, high: int) -> int:
-    """Return the biased exponent of the largest magnitude of a range that ``find_range`` told.
+    """The biased exponent of the largest magnitude of a range that ``find_range`` told.
 
     Example:
         >>> top_exponent(*find_range(np.array([0.5, -3.0], np.float32).view(np.int32)))
@@ -109,12 +109,12 @@ def top_exponent(low: int, high: int) -> int:
 
 
 def _bits(key: int) -> int:
-    """Return the bits of the float that ``find_range`` told as ``key``."""
+    """The bits of the float that ``find_range`` told as ``key``."""
     return int(key) & 0xFFFFFFFF if key >= 0 else (int(key) ^ MAGNITUDE) & 0xFFFFFFFF
 
 
 def no_statistics() -> TensorStatistics:
-    """Return the statistics of no values, the neutral element of merging.
+    """The statistics of no values, the neutral element of merging.
 
     Example:
         >>> no_statistics().count, no_statistics().maximum.tolist()
@@ -126,7 +126,7 @@ def no_statistics() -> TensorStatistics:
 
 
 def as_float32(value: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Return a value of any float type as float32, without copying what is float32 already.
+    """A value of any float type as float32, without copying what is float32 already.
 
     Edge case:
         A float64 beyond float32's range becomes infinite, and is reported as such.

@@ -46,7 +46,7 @@ class Share:
 
 
 def share_to_table(share: Share | None) -> dict[str, Any] | None:
-    """Return the share as JSON holds it, whose keys are text and whose order is that of the numbers."""
+    """The share as JSON holds it, whose keys are text and whose order is that of the numbers."""
     if share is None:
         return None
     return {
@@ -58,7 +58,7 @@ def share_to_table(share: Share | None) -> dict[str, Any] | None:
 
 
 def table_to_share(table: Any) -> Share | None:
-    """Return the share that ``share_to_table`` wrote."""
+    """The share that ``share_to_table`` wrote."""
     if table is None:
         return None
     if not isinstance(table, dict) or set(table) != {"batch_size", "batches", "count", "finished"}:

@@ -31,7 +31,7 @@ class NonFinite:
         return self.nan + self.positive + self.negative
 
     def merge(self, other: "NonFinite") -> "NonFinite":
-        """Return the counts of both sets of values."""
+        """The counts of both sets of values."""
         return NonFinite(self.nan + other.nan, self.positive + other.positive, self.negative + other.negative)
 
 
@@ -105,7 +105,7 @@ class TensorStatistics:
         return not self.count and not self.nonfinite.total
 
     def merge(self, other: "TensorStatistics") -> "TensorStatistics":
-        """Return the statistics of both sets of values: exact, commutative, associative.
+        """The statistics of both sets of values: exact, commutative, associative.
 
         Raises:
             ValueError: the two were not kept in the same way, or have different numbers of channels.
@@ -128,7 +128,7 @@ class TensorStatistics:
 
 
 def each_channel(channels: ChannelStatistics) -> list[TensorStatistics]:
-    """Return the statistics of each channel, as of a tensor that has no others.
+    """The statistics of each channel, as of a tensor that has no others.
 
     Example:
         >>> from ptq_cli.collectors.channel_collector import ChannelCollector

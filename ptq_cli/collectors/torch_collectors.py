@@ -39,7 +39,7 @@ class TorchMaxCollector:
         return self._range.add_range(low, high, tensor.numel())
 
     def statistics(self) -> TensorStatistics:
-        """Return what was kept so far."""
+        """Statistics of all updates so far."""
         return self._range.statistics()
 
 
@@ -76,7 +76,7 @@ class TorchHistogramCollector:
         return self._range.add_range(low, high, tensor.numel())
 
     def statistics(self) -> TensorStatistics:
-        """Return what was kept so far."""
+        """Statistics of all updates so far."""
         histogram, zeros = self._all()
         return replace(self._range.statistics(), zeros=zeros, histogram=histogram)
 

@@ -19,7 +19,7 @@ from ptq_cli.core.tensors import Array
 
 
 def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.float32]:
-    """Return the nearest value of a float format, as a float32.
+    """The nearest value of a float format, as a float32.
 
     Shapes:
         x: any; the result has the same shape.
@@ -49,13 +49,11 @@ def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.floa
     return np.asarray(rounded, np.float32)
 
 
+# An amax not above this counts as 0: with 16 bits its scale is no normal float32. How small values may be
+# does not follow from their size: what they are multiplied with may be as large.
 ZERO_AMAX = 2.0**-110
-"""An amax not above this counts as 0: with 16 bits its scale is no normal float32.
 
-How small values may be does not follow from their size: what they are multiplied with may be as large."""
-
-PART = 1 << 20
-"""Number of elements that are quantized at once."""
+PART = 1 << 20  # Number of elements that are quantized at once.
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -97,7 +95,7 @@ class QuantParameters:
 
 
 def scale_from_amax(amax: npt.ArrayLike, format: NumberFormat) -> FloatArray:
-    """Return the symmetric scale, ``amax / qmax``.
+    """The symmetric scale, ``amax / qmax``.
 
     Shapes:
         amax: any; the result has the same shape.
@@ -127,7 +125,7 @@ def scale_from_amax(amax: npt.ArrayLike, format: NumberFormat) -> FloatArray:
 
 
 def parameters_from_range(low: float, high: float, format: IntegerFormat) -> QuantParameters:
-    """Return the asymmetric parameters that cover ``[low, high]`` and represent 0 exactly.
+    """The asymmetric parameters that cover ``[low, high]`` and represent 0 exactly.
 
     The range is first widened to include 0; then ``scale = (high - low) / (qmax - qmin)``, rounded towards
     zero in its last float32 bit so that the grid never reaches above ``high``: only then do runtimes see
@@ -233,7 +231,7 @@ def _quantize(
 
 
 def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
-    """Return the real values of integers, as ONNX's DequantizeLinear does.
+    """The real values of integers, as ONNX's DequantizeLinear does.
 
     Shapes:
         q: any; the result has the same.
@@ -295,7 +293,7 @@ TINIEST_HALF = float(np.finfo(np.float16).smallest_subnormal)
 
 
 def to_half(array: Array) -> Array:
-    """Return the nearest float16 of numbers, none of them infinite or 0 that was not so before.
+    """The nearest float16 of numbers, none of them infinite or 0 that was not so before.
 
     Shapes:
         array: any; the result has the same shape.

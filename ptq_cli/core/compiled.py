@@ -20,7 +20,7 @@ class _Compiled:
         return (self._dispatcher or self.dispatcher())(*arguments)
 
     def dispatcher(self) -> Callable[..., Any]:
-        """Return what numba made of the function."""
+        """The function compiled by numba."""
         with _LOCK:
             if self._dispatcher is None:
                 self._dispatcher = _compile(self._function)
@@ -28,7 +28,7 @@ class _Compiled:
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function compiled by numba when it is first called, and kept on disk where that is possible.
+    """A function compiled by numba when it is first called, and kept on disk where that is possible.
 
     It may call others that are compiled, of its own module or imported by name.
 

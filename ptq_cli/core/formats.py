@@ -140,10 +140,9 @@ class FloatFormat:
         return found
 
 
-NumberFormat = IntegerFormat | FloatFormat
-"""What a quantized tensor may be stored as."""
+NumberFormat = IntegerFormat | FloatFormat  # Formats that a quantized tensor is stored in.
+# Names of the float formats in ml_dtypes.
 STORED_AS = {"float8e4m3fn": "float8_e4m3fn", "float4e2m1": "float4_e2m1fn"}
-"""What ml_dtypes calls the float formats."""
 
 FLOAT8_E4M3FN = FloatFormat("float8e4m3fn", exponent_bits=4, mantissa_bits=3, largest=448.0)
 FLOAT4_E2M1 = FloatFormat("float4e2m1", exponent_bits=2, mantissa_bits=1, largest=6.0)

@@ -1,14 +1,14 @@
 """When a measured time says something about a model: it is long enough, and the machine was idle enough."""
 
+# Seconds: a call of ONNX Runtime takes 5 to 6 µs itself, so that shorter runs do not tell models apart.
 SHORTEST_RUN = 20e-6
-"""Seconds: a call of ONNX Runtime takes 5 to 6 µs itself, so that shorter runs do not tell models apart."""
 
+# Median run over a fast one: above it, other work on the machine decides what is measured.
 MOST_SPREAD = 2.0
-"""Of the median run over a fast one: above it, other work on the machine decides what is measured."""
 
 
 def too_spread(spread: float) -> str:
-    """Return that the machine is too busy, with what to do; nothing if it is not.
+    """Warning that the machine is too busy, with what to do; empty if it is not.
 
     ``spread`` is the median run's time over a fast run's.
 

@@ -9,14 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-M_MMAP_THRESHOLD = -3
-"""In malloc.h of glibc."""
+M_MMAP_THRESHOLD = -3  # mallopt's number of the option, from glibc's malloc.h.
 
 OWN_BLOCK = 1 << 20
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process takes now, or its peak where the system does not tell.
+    """How much memory this process takes now, or its peak where the system does not tell.
 
     Example:
         >>> resident_bytes() > 1_000_000
@@ -30,7 +29,7 @@ def resident_bytes() -> int:
 
 
 def most_resident_bytes() -> int:
-    """Return the peak memory of this process so far.
+    """The peak memory of this process so far.
 
     Example:
         >>> most_resident_bytes() >= resident_bytes() > 0

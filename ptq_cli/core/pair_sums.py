@@ -21,12 +21,10 @@ from ptq_cli.core.formats import Granularity
 from ptq_cli.core.tensors import Array
 
 Order = tuple[int, ...]
+# How pairs of channels go on from one position of a filter to the next.
 ACROSS, RESTART = "across", "restart"
-"""How pairs of channels go on from one position of a filter to the next."""
-LARGEST_SUM = 128
-"""Of two weights' magnitudes: 255 * 128 = 32,640 is the last multiple of 255 below 2^15."""
-PART = 1 << 22
-"""Elements of a weight that are looked at at once."""
+LARGEST_SUM = 128  # Two magnitudes: 255 * 128 = 32,640 is the last multiple of 255 below 2^15.
+PART = 1 << 22  # Elements of a weight that are looked at at once.
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class PairRule:
 def conv_orders(
     shape: Sequence[int], groups: int, kinds: Collection[str] = (ACROSS, RESTART)
 ) -> tuple[Order, ...]:
-    """Return in which orders integer kernels read the weight of a Conv.
+    """Orders in which integer kernels read the weight of a Conv.
 
     K runs over the positions of the kernel, and at each over the channels of a group. ONNX Runtime's pairs
     run on from one position to the next (``ACROSS``), and OpenVINO's start again at each (``RESTART``); with
@@ -72,7 +70,7 @@ def conv_orders(
 
 
 def conv_transpose_orders(groups: int, kinds: Collection[str] = (ACROSS, RESTART)) -> tuple[Order, ...]:
-    """Return in which orders integer kernels read the weight of a ConvTranspose, (C, M / groups, …).
+    """Orders in which integer kernels read the weight of a ConvTranspose, (C, M / groups, …).
 
     OpenVINO alone has one. Its K is the channels at a position; with groups it was not seen to saturate.
 
@@ -104,7 +102,7 @@ def pair_sums(weight: Array, order: Order) -> Iterator[tuple[slice, Array]]:
 def widened_for_pairs(
     scale: npt.NDArray[np.float32], weight: Array, granularity: Granularity, rule: PairRule, end: float
 ) -> npt.NDArray[np.float32]:
-    """Return scales that are larger by what the worst pair of each channel needs.
+    """Scales widened for the worst pair of each channel.
 
     Rounding half to even exceeds no sum that the real numbers keep: 63.5 + 64.5 gives 64 + 64.
 
@@ -140,7 +138,7 @@ def widened_for_pairs(
 
 
 def within_pairs(integers: Array, rule: PairRule) -> Array:
-    """Return integers of which no pair exceeds its sum: the larger one of a pair that does gives way.
+    """Integers of which no pair exceeds its sum: the larger one of a pair that does gives way.
 
     After ``widened_for_pairs`` few pairs do, by a step: where float32 rounded a scale down, where a value
     was cut off, or where a weight was rounded away from the nearest integer.
@@ -166,7 +164,7 @@ def within_pairs(integers: Array, rule: PairRule) -> Array:
 
 
 def exceeds_pairs(integers: Array, rule: PairRule) -> bool:
-    """Return whether two neighbors of one sign add up to more than a rule allows.
+    """Whether two neighbors of one sign add up to more than a rule allows.
 
     Example:
         >>> exceeds_pairs(np.int8([[64, 65]]), PairRule(128, ((1,),)))
@@ -180,7 +178,7 @@ def exceeds_pairs(integers: Array, rule: PairRule) -> bool:
 
 
 def mates_along(rule: PairRule, shape: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return with which other elements each element of a weight is a pair, as indices into the flat weight.
+    """Partners of each element of a weight, as indices into the flat weight.
 
     Shapes:
         the result (size, orders): one mate for each order, or -1.
@@ -214,7 +212,7 @@ class UnsafePairs:
 
 
 def unsafe_pairs(integers: Array, rule: PairRule, axis: int) -> UnsafePairs:
-    """Return how many pairs of a weight exceed their sum in the order that is worst.
+    """How many pairs of a weight exceed their sum in the order that is worst.
 
     Its zero point is 0, and ``axis`` that of its output channels.
 
@@ -247,7 +245,7 @@ def unsafe_pairs(integers: Array, rule: PairRule, axis: int) -> UnsafePairs:
 
 
 def _rows(weight: Array, order: Order) -> Array:
-    """Return a weight with K behind all else.
+    """A weight with K behind all else.
 
     Shapes:
         (indices beside K, K).
@@ -258,7 +256,7 @@ def _rows(weight: Array, order: Order) -> Array:
 
 
 def _mates(rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the first and the second of each pair; a last one without a mate is left out.
+    """The first and the second of each pair; a last one without a mate is left out.
 
     Shapes:
         rows: (R, K); both (R, K // 2).

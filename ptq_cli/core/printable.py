@@ -2,7 +2,7 @@
 
 
 def visible(text: str, instead: str = "\ufffd") -> str:
-    r"""Return a text with what is not printable replaced, but for line ends and hard spaces.
+    r"""A text with what is not printable replaced, but for line ends and hard spaces.
 
     Control characters move a terminal's cursor, and marks of direction show a name in another order.
 

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+# Exit statuses, 128 and the signal's number, as a shell counts: of Ctrl-C and of SIGTERM.
 INTERRUPTED, TERMINATED = 130, 143
-"""Exit statuses, 128 and the signal's number, as a shell counts: of Ctrl-C and of SIGTERM."""
+# Libraries whose logs of a damaged model would reach the terminal with the model's names as they are.
 LIBRARIES = ("onnx_ir", "onnxscript")
-"""What they log of a damaged model would reach the terminal with the model's names as they are."""
 STDOUT, STDERR = 1, 2
 _OWN = [False]
 _INTERRUPT = [INTERRUPTED]
@@ -30,7 +30,7 @@ def claim_process() -> None:
 
 
 def is_own_process() -> bool:
-    """Return whether ``claim_process`` was called."""
+    """Whether ``claim_process`` was called."""
     return _OWN[0]
 
 
@@ -98,7 +98,7 @@ def end_as_interrupted() -> None:
 
 
 def _loads_a_library(frame: FrameType | None) -> bool:
-    """Tell whether a library such as PyTorch's is being loaded: its C++ code would abort at an exception."""
+    """Whether a library such as PyTorch's is being loaded: its C++ code would abort at an exception."""
     while frame is not None and not frame.f_code.co_qualname.startswith("ExtensionFileLoader."):
         frame = frame.f_back
     return frame is not None
@@ -129,7 +129,7 @@ def interrupts_as_requests() -> Iterator[Callable[[], bool]]:
 
 
 def interrupt_status() -> int:
-    """Return the exit status of a command that was interrupted: 143 if by SIGTERM, otherwise 130."""
+    """The exit status of a command that was interrupted: 143 if by SIGTERM, otherwise 130."""
     return _INTERRUPT[0]
 
 

@@ -39,7 +39,7 @@ class WorkProgress(Progress, ABC):
 
     @abstractmethod
     def describe(self, *, short: bool = False) -> str:
-        """Return where it is, for a narrow terminal without names."""
+        """Where it is, for a narrow terminal without names."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RungProgress(WorkProgress):
         return self.number
 
     def describe(self, *, short: bool = False) -> str:
-        """Return where it is.
+        """Where it is.
 
         Example:
             >>> RungProgress("recover (round)", 5, 9, layer="fc", number=2, layers=3, gain_db=4.21).describe()
@@ -89,7 +89,7 @@ class RunProgress(WorkProgress):
         return self.number
 
     def describe(self, *, short: bool = False) -> str:
-        """Return where it is, which is short.
+        """Where it is, which is short.
 
         Example:
             >>> RunProgress("ranking layers", 5, 900, number=2, runs=300).describe()
@@ -118,7 +118,7 @@ def pooled_results(
     items: Iterable[Item],
     after_each: Callable[[int], None],
 ) -> list[Result]:
-    """Return what a function makes of each item, in order.
+    """Results of a function for each item, in order.
 
     ``after_each`` is told here how many are done. If it raises, no further item is begun.
 

@@ -38,7 +38,7 @@ def few(names: Sequence[str], most: int) -> str:
 
 
 def _scaled(value: float) -> tuple[str, str]:
-    """Return a number's first three digits, and the unit of thousands that they count."""
+    """A number's first three digits, and the unit of thousands that they count."""
     prefixes, prefix = iter(PREFIXES), ""
     # From 999.5 on, three digits would read 1e+03.
     while abs(value) >= 999.5 and prefix != PREFIXES[-1]:
@@ -51,7 +51,7 @@ _SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_duration(text: str) -> float | None:
-    """Return how many seconds a text means; None if it is not a length of time, or 0.
+    """How many seconds a text means; None if it is not a length of time, or 0.
 
     Units:
         ``s``, ``m`` or ``min``, ``h``; a number alone is seconds.
@@ -75,7 +75,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 
 
 def parse_size(text: str) -> int | None:
-    """Return the number of bytes that a text such as ``2GiB`` stands for, or None if it is not a valid size.
+    """The number of bytes that a text such as ``2GiB`` stands for, or None if it is not a valid size.
 
     Units:
         ``KiB``, ``MiB``, ``GiB`` and ``TiB`` are powers of 1024, ``KB``, ``MB``, ``GB`` and ``TB`` of 1000;

@@ -85,7 +85,7 @@ class Soft:
 
 
 def sides_of(centers: SortedCenters, temperature: float) -> Sides:
-    """Return the tables of each gap.
+    """The tables of each gap.
 
     Shapes:
         centers: (rows, centers); the tables have one column more. Centers squared is held for a moment.
@@ -116,13 +116,13 @@ def sides_of(centers: SortedCenters, temperature: float) -> Sides:
 
 
 def _kernel(values: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the distance of every center to every other, and ``exp(-distance / T)``."""
+    """The distance of every center to every other, and ``exp(-distance / T)``."""
     distance = (values[:, :, None] - values[:, None, :]).abs()
     return distance, torch.exp(-distance / temperature)
 
 
 def soften(x: torch.Tensor, centers: SortedCenters, sides: Sides, temperature: float) -> Soft:
-    """Return the softmax-weighted mean of the centers, its slope, and what its gradient needs.
+    """The softmax-weighted mean of the centers, its slope, and what its gradient needs.
 
     With the shares ``p`` of the two sides, and of centers equal to x, and the distances ``d`` of their means,
     the slope is ``(2 p_left p_right d + p_equal (p_left d_left + p_right d_right)) / T``: all terms are
@@ -175,7 +175,7 @@ def soften(x: torch.Tensor, centers: SortedCenters, sides: Sides, temperature: f
 
 
 def count_gradient(soft: Soft, upstream: torch.Tensor, centers: int) -> torch.Tensor:
-    """Return what the gradient of the centers needs of the values: five sums for each gap.
+    """Five sums of the values for each gap, for the gradient of the centers.
 
     Sums over parts of the values add up.
 
@@ -202,7 +202,7 @@ def count_gradient(soft: Soft, upstream: torch.Tensor, centers: int) -> torch.Te
 
 
 def center_gradient(sums: torch.Tensor, centers: SortedCenters, temperature: float) -> torch.Tensor:
-    """Return the gradient of the centers, in the order before sorting.
+    """The gradient of the centers, in the order before sorting.
 
     ``d soft / d c_k = p_k (1 + (c_k - soft) sign(x - c_k) / T)``, times upstream, summed over the values.
 
@@ -229,11 +229,9 @@ def _of_side(
     return (kernel * mass[:, :, None] + far).sum(-2)
 
 
-PIECE = 1 << 17
-"""Values computed at a time, so that what lies between input and output stays small."""
+PIECE = 1 << 17  # Values computed at a time, so that what lies between input and output stays small.
 
-TABLE = 1 << 20
-"""Pairs of centers computed at a time."""
+TABLE = 1 << 20  # Pairs of centers computed at a time.
 
 
 class _Centers(torch.autograd.Function):
@@ -294,7 +292,7 @@ def soft_assign(
     axis: int | None = None,
     check: bool = False,
 ) -> torch.Tensor:
-    """Return the mean of the centers, weighted by ``softmax(-|x - centers| / temperature)``.
+    """The mean of the centers, weighted by ``softmax(-|x - centers| / temperature)``.
 
     Both x and the centers get the gradient of that formula.
 
@@ -343,7 +341,7 @@ def quantize_to_centers(
     axis: int | None = None,
     check: bool = False,
 ) -> torch.Tensor:
-    """Return the nearest center; the gradient is that of ``soft_assign``, for x and for the centers.
+    """The nearest center; the gradient is that of ``soft_assign``, for x and for the centers.
 
     The arguments, shapes and errors are those of ``soft_assign``.
 
@@ -368,7 +366,7 @@ def quantize_to_centers(
 
 
 def hard_assign(x: torch.Tensor, centers: torch.Tensor, *, axis: int | None = None) -> torch.Tensor:
-    """Return the index of the nearest center; integers carry no gradient.
+    """The index of the nearest center; integers carry no gradient.
 
     Shapes:
         x: any; the result has the same, as int64.

@@ -17,8 +17,7 @@ from ptq_cli.quantizers.curve import Curve, beyond
 from ptq_cli.quantizers.learning import learn_centers
 from ptq_cli.quantizers.sorted_centers import require_centers, require_temperature
 
-SMALL = 16
-"""Codebooks up to this size are indexed by 4 bits."""
+SMALL = 16  # Codebooks up to this size are indexed by 4 bits.
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ class CenterIndices:
         return 4 if self.codebook.shape[-1] <= SMALL else 8
 
     def offsets(self) -> torch.Tensor:
-        """Return what is added to the indices to gather from all codebooks as one list.
+        """Offsets of the indices to gather from all codebooks as one list.
 
         Shapes:
             The result broadcasts to the indices, as int32; ``()`` for one codebook.
@@ -62,11 +61,11 @@ class CenterIndices:
         return starts.reshape(PerAxis(self.axis).broadcast_shape(tuple(self.indices.shape)))
 
     def values(self) -> torch.Tensor:
-        """Return the tensor that Gather makes of the indices, in float32."""
+        """The tensor that Gather makes of the indices, in float32."""
         return self.codebook.reshape(-1)[self.indices.to(torch.int32) + self.offsets()]
 
     def packed(self) -> torch.Tensor:
-        """Return the indices as the bytes of an ONNX tensor: two a byte for uint4, otherwise one.
+        """The indices as the bytes of an ONNX tensor: two a byte for uint4, otherwise one.
 
         Shapes:
             The result has rank 1, as uint8. An odd number of 4-bit indices is filled up with 0.
@@ -76,7 +75,7 @@ class CenterIndices:
 
 
 def encode_centers(x: torch.Tensor, centers: torch.Tensor, *, axis: int | None = None) -> CenterIndices:
-    """Return a tensor as indices of its nearest centers.
+    """A tensor as indices of its nearest centers.
 
     ``values()`` is what ``quantize_to_centers`` gives in float32, bit for bit.
 
@@ -106,7 +105,7 @@ def encode_centers(x: torch.Tensor, centers: torch.Tensor, *, axis: int | None =
 
 
 def pack_uint4(indices: torch.Tensor) -> torch.Tensor:
-    """Return 4-bit numbers two a byte, the first in the low half.
+    """4-bit numbers, two a byte, the first in the low half.
 
     Shapes:
         indices: (n,), uint8; the result is ((n + 1) // 2,), uint8.
@@ -180,7 +179,7 @@ class CenterQuantizer(torch.nn.Module):
         temperature: float = 1.0,
         axis: int | None = None,
     ) -> Self:
-        """Return a quantizer whose centers start where k-means++ finds them; see ``learn_centers``.
+        """A quantizer whose centers start where k-means++ finds them; see ``learn_centers``.
 
         Example:
             >>> x = torch.tensor([0.0, 0.25, 5.0])
@@ -201,15 +200,15 @@ class CenterQuantizer(torch.nn.Module):
         self._temperature = float(temperature)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the nearest centers, with the gradient of the soft ones; see ``quantize_to_centers``."""
+        """The nearest centers, with the gradient of the soft ones; see ``quantize_to_centers``."""
         return quantize_to_centers(x, self.centers, self.temperature, axis=self.axis)
 
     def soft(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the softmax-weighted centers; see ``soft_assign``."""
+        """The softmax-weighted centers; see ``soft_assign``."""
         return soft_assign(x, self.centers, self.temperature, axis=self.axis)
 
     def get_extra_state(self) -> dict[str, float]:
-        """Return what the state dict holds besides the centers."""
+        """State besides the centers."""
         return {TEMPERATURE: self.temperature}
 
     def set_extra_state(self, state: Any) -> None:
@@ -226,13 +225,12 @@ class CenterQuantizer(torch.nn.Module):
         self.temperature = state[TEMPERATURE]
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows."""
+        """Arguments that ``repr`` shows."""
         shape = "x".join(str(size) for size in self.centers.shape)
         return f"centers={shape}, temperature={self.temperature:g}, axis={self.axis}"
 
 
-LEARNED_FROM = 10_000
-"""Normally distributed values, from which the centers that are drawn are learned."""
+LEARNED_FROM = 10_000  # Normally distributed values, from which the centers that are drawn are learned.
 
 
 def curve(centers: int, temperature: float, seed: int) -> Curve:

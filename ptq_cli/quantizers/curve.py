@@ -12,10 +12,8 @@ import torch
 
 Quantizer = Callable[[torch.Tensor], torch.Tensor]
 Floats = npt.NDArray[np.float64]
-BEYOND = 0.25
-"""Shown on both sides of the levels, relative to them: where values are clipped."""
-FINE = (1 << 18) + 1
-"""Values among which the levels are counted, of which 16 bits have 65536."""
+BEYOND = 0.25  # Shown on both sides of the levels, relative to them: where values are clipped.
+FINE = (1 << 18) + 1  # Values among which the levels are counted, of which 16 bits have 65536.
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +31,7 @@ class Curve:
     high: float
 
     def at(self, x: Floats) -> tuple[Floats, Floats]:
-        """Return the results, and the gradients for an upstream gradient of 1.
+        """The results, and the gradients for an upstream gradient of 1.
 
         Shapes:
             x: any; both have the same.
@@ -49,19 +47,19 @@ class Curve:
         return y.detach().double().numpy(), gradient.double().numpy()
 
     def line(self, count: int) -> Floats:
-        """Return the middles of ``count`` equal parts of the range."""
+        """The middles of ``count`` equal parts of the range."""
         edges = np.linspace(self.low, self.high, count + 1)
         middles: Floats = (edges[1:] + edges[:-1]) / 2
         return middles
 
     def levels(self) -> Floats:
-        """Return the values that the result takes, ascending."""
+        """The values that the result takes, ascending."""
         y, _ = self.at(np.linspace(self.low, self.high, FINE))
         # Adding 0 makes 0 of -0.
         return np.unique(y) + 0.0
 
 
 def beyond(quantizer: Quantizer, low: float, high: float) -> Curve:
-    """Return a curve that goes on beyond its outermost levels."""
+    """A curve that goes on beyond its outermost levels."""
     margin = BEYOND * (high - low)
     return Curve(quantizer, low - margin, high + margin)

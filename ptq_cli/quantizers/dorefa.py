@@ -52,7 +52,7 @@ def k_bit_quantize(x: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def k_bit_quantize_forward(x: torch.Tensor, k: int) -> torch.Tensor:
-    """Return the values of ``k_bit_quantize``, without its gradient.
+    """The values of ``k_bit_quantize``, without its gradient.
 
     Shapes:
         x: any; the result has the same, and its dtype.
@@ -135,8 +135,7 @@ def _require_bits(k: int) -> None:
 # is an odd integer, and the level is that integer times ``amax / (2^k - 1)``, with a zero point of 0. So
 # DequantizeLinear computes it; a file stores the k-bit number, and gathers the odd integer from a table of
 # 2^k.
-MOST_BITS = 7
-"""The odd integers of 8 bits, up to 255, do not fit into int8."""
+MOST_BITS = 7  # The odd integers of 8 bits, up to 255, do not fit into int8.
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,14 +158,14 @@ class DorefaLevels:
     axis: int | None
 
     def values(self) -> torch.Tensor:
-        """Return what Gather and DequantizeLinear make of them, in float32."""
+        """Values that Gather and DequantizeLinear compute, in float32."""
         integers = self.table[self.indices.to(torch.int64)].to(torch.float32)
         shape = granularity_of(self.axis).broadcast_shape(tuple(self.indices.shape))
         return integers * self.scale.reshape(shape)
 
 
 def encode_dorefa(x: torch.Tensor, scale: torch.Tensor, k: int, *, axis: int | None = None) -> DorefaLevels:
-    """Return a tensor as the nearest of DoReFa's 2^k levels from ``-amax`` to ``amax``.
+    """A tensor as the nearest of DoReFa's 2^k levels from ``-amax`` to ``amax``.
 
     This is ``affine_k_bit_quantize`` of ``(clamp(x, -amax, amax) + amax) / (2 amax)`` with ``w = 2 amax`` and
     ``b = -amax``: the same levels, up to the last bit of a float32. A weight is mapped linearly, and not by

@@ -15,15 +15,14 @@ from ptq_cli.quantizers.grid import require_broadcasts
 from ptq_cli.quantizers.step import stochastic_round
 
 AUTO, AUTO_PO2, PO2 = "auto", "auto_po2", "po2"
+# The ways to find alpha. The last two are one: QKeras asks only whether the name holds "po2".
 ALPHAS = (AUTO, AUTO_PO2, PO2)
-"""The ways to find alpha. The last two are one: QKeras asks only whether the name holds "po2"."""
 
-EPSILON = 1e-7
-"""Keras' epsilon, which QKeras adds to a divisor, and to a scale before its logarithm."""
+EPSILON = 1e-7  # Keras' epsilon, which QKeras adds to a divisor, and to a scale before its logarithm.
 
 ITERATIONS = 5
+# Mantissa of the largest float32 below the square root of two, where log2 is half way.
 SQRT2_MANTISSA = 0x3504F3
-"""Mantissa of the largest float32 below the square root of two, where log2 is half way."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -113,7 +112,7 @@ def nearest_power_of_two(x: torch.Tensor) -> torch.Tensor:
 def automatic_step(
     x: torch.Tensor, qmax: int, *, power_of_two: bool, auto: AutoScale, steps: float
 ) -> torch.Tensor:
-    """Return the size of an integer step, found from the tensor.
+    """The size of an integer step, found from the tensor.
 
     Without ``power_of_two``: ``max|x| / qmax``. With it: five rounds of quantizing, fitting the scale
     ``mean(x q) / mean(q q)`` to the integers, and taking the nearest power of two.
@@ -159,7 +158,7 @@ def automatic_step(
 
 
 def _shared_axes(x: torch.Tensor, axis: int | None) -> list[int]:
-    """Return the axes along which one scale is shared."""
+    """The axes along which one scale is shared."""
     if axis is None or x.ndim < 2:
         return list(range(x.ndim))
     if not -x.ndim <= axis < x.ndim:
@@ -172,7 +171,7 @@ def _empty_scale(x: torch.Tensor, axes: list[int]) -> torch.Tensor:
 
 
 def _fitted(x: torch.Tensor, q: torch.Tensor, axes: list[int], auto: AutoScale) -> torch.Tensor:
-    """Return the power of two nearest to the least-squares scale."""
+    """The power of two nearest to the least-squares scale."""
     if x.numel() == 0:
         xq = qq = _empty_scale(x, axes)
     elif x.ndim == 1 and auto.axis is not None:
@@ -188,7 +187,7 @@ def _fitted(x: torch.Tensor, q: torch.Tensor, axes: list[int], auto: AutoScale) 
 
 
 def _grouped(value: torch.Tensor, axis: int, size: int) -> torch.Tensor:
-    """Return the means of groups along an axis, each repeated for the members of its group."""
+    """The means of groups along an axis, each repeated for the members of its group."""
     axis %= value.ndim
     length = value.shape[axis]
     if length % size:
@@ -199,11 +198,11 @@ def _grouped(value: torch.Tensor, axis: int, size: int) -> torch.Tensor:
     return groups.mean(axis + 1, keepdim=True).expand_as(groups).flatten(axis, axis + 1)
 
 
+# A factor of the result: none, a number, one that broadcasts, or the name of a way to find it.
 Alpha = torch.Tensor | float | str | None
-"""A factor of the result: none, a number, one that broadcasts, or the name of a way to find it."""
 
+# With at most 16 bits, each step and its reciprocal are then normal float32 numbers, exact powers of two.
 MIN_INTEGER, MAX_INTEGER = -110, 120
-"""With at most 16 bits, each step and its reciprocal are then normal float32 numbers, exact powers of two."""
 
 
 @dataclass(frozen=True)
@@ -315,7 +314,7 @@ class Steps:
 def steps_of(
     wide: torch.Tensor, format: FixedPointFormat, alpha: Alpha, auto: AutoScale, rounding: Rounding
 ) -> Steps:
-    """Return where a float32 tensor lies on the grid.
+    """Where a float32 tensor lies on the grid.
 
     Shapes:
         wide: any; an alpha tensor broadcasts to it.
@@ -364,7 +363,7 @@ def _rounded(position: torch.Tensor, rounding: Rounding) -> torch.Tensor:
 
 
 def _given(wide: torch.Tensor, alpha: torch.Tensor | float | None) -> torch.Tensor:
-    """Return a given alpha as float32 on the tensor's device."""
+    """A given alpha as float32 on the tensor's device."""
     if isinstance(alpha, torch.Tensor):
         require_broadcasts("alpha", alpha, wide)
         return alpha.detach().to(wide.device, torch.float32)

@@ -136,7 +136,7 @@ def fixed_point_scale(
     *,
     auto: AutoScale = PLAIN_AUTO,
 ) -> torch.Tensor:
-    """Return the scale that QKeras reports: alpha, or what is found for it.
+    """The scale that QKeras reports: alpha, or what is found for it.
 
     An integer is worth ``scale * 2^(integer - bits + keep_negative)``.
 
@@ -196,7 +196,7 @@ def quantize_fixed_point(
     *,
     auto: AutoScale = PLAIN_AUTO,
 ) -> FixedPointIntegers:
-    """Return the integers and power-of-two scales of a tensor; the arguments are those of ``fixed_point``.
+    """The integers and power-of-two scales of a tensor; the arguments are those of ``fixed_point``.
 
     ``integers * scale`` is ``fixed_point`` bit for bit, and so is what ONNX Runtime's DequantizeLinear
     makes of them.
@@ -279,7 +279,7 @@ def require_power_of_two(scale: torch.Tensor) -> None:
 
 
 def _along_one_axis(scale: torch.Tensor, x: torch.Tensor) -> tuple[int | None, torch.Tensor]:
-    """Return the axis along which scales differ, and them as ONNX takes them."""
+    """The axis along which scales differ, and them as ONNX takes them."""
     lead = x.ndim - scale.ndim
     axes = [index + lead for index, size in enumerate(scale.shape) if size > 1]
     if len(axes) > 1:

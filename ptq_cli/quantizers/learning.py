@@ -33,23 +33,23 @@ class _Line:
     squares: Doubles
 
     def means(self, borders: Positions, empty: Doubles) -> Doubles:
-        """Return the mean of each run between borders, and ``empty`` where there is no value."""
+        """The mean of each run between borders, and ``empty`` where there is no value."""
         counts = np.diff(borders)
         totals = np.diff(self.sums[borders])
         return np.where(counts > 0, totals / np.maximum(counts, 1), empty)
 
     def costs(self, borders: Positions, centers: Doubles) -> Doubles:
-        """Return the sum of squared distances of each run to its center."""
+        """The sum of squared distances of each run to its center."""
         return self.costs_between(borders[:-1], borders[1:], centers)
 
     def costs_between(self, starts: Positions, ends: Positions, centers: Doubles) -> Doubles:
-        """Return the same for runs that need not follow one another; rounding cannot make it negative."""
+        """The same for runs that need not follow one another; rounding cannot make it negative."""
         squares = self.squares[ends] - self.squares[starts]
         sums = self.sums[ends] - self.sums[starts]
         return np.maximum(squares - centers * (2 * sums - centers * (ends - starts)), 0.0)
 
     def borders(self, centers: Doubles) -> Positions:
-        """Return where the runs of ascending centers begin, and the end: half way goes to the lower one."""
+        """Where the runs of ascending centers begin, and the end: half way goes to the lower one."""
         inner = np.searchsorted(self.values, (centers[:-1] + centers[1:]) / 2, side="right")
         return np.concatenate([[0], inner, [self.values.size]])
 
@@ -62,7 +62,7 @@ def learn_centers(
     axis: int | None = None,
     restarts: int = RESTARTS,
 ) -> torch.Tensor:
-    """Return the centers that k-means finds: a local minimum of the squared distances to the nearest one.
+    """The centers that k-means finds: a local minimum of the squared distances to the nearest one.
 
     Args:
         x: the tensor; the centers carry no gradient to it.
@@ -151,7 +151,7 @@ def _first_centers(line: _Line, count: int, generator: torch.Generator) -> Doubl
 
 
 def _position(line: _Line, start: int, end: int, center: np.float64, target: float) -> int:
-    """Return the value of a run at which the running sum of squared distances first exceeds the target."""
+    """The value of a run at which the running sum of squared distances first exceeds the target."""
     low, high = start, end - 1
     while low < high:
         middle = (low + high) // 2

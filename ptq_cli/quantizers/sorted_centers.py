@@ -15,12 +15,11 @@ from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import PerAxis
 from ptq_cli.quantizers.grid import require_float
 
-MAX_CENTERS = 256
-"""As many as a uint8 index can tell apart."""
+MAX_CENTERS = 256  # A uint8 index tells no more apart.
 
 
 def lay_out(x: torch.Tensor, centers: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the tensor and its centers as rows, on its device, in float32, or float64 if x is.
+    """The tensor and its centers as rows, on its device, in float32, or float64 if x is.
 
     Shapes:
         x: any; the rows are (1, x.numel()), or (x.shape[axis], the rest).
@@ -47,7 +46,7 @@ def lay_out(x: torch.Tensor, centers: torch.Tensor, axis: int | None) -> tuple[t
 
 
 def lay_back(rows: torch.Tensor, shape: torch.Size, axis: int | None) -> torch.Tensor:
-    """Return rows in the shape of the tensor that they were made from.
+    """Rows in the shape of the tensor that they were made from.
 
     Example:
         >>> x = torch.arange(6.0).reshape(2, 3)
@@ -144,7 +143,7 @@ class SortedCenters:
 
 
 def sort_centers(centers: torch.Tensor) -> SortedCenters:
-    """Return the centers in ascending order, with the borders between them.
+    """The centers in ascending order, with the borders between them.
 
     Shapes:
         centers: (rows, centers), float32 or float64.
@@ -178,7 +177,7 @@ def sort_centers(centers: torch.Tensor) -> SortedCenters:
 
 
 def nearest(x: torch.Tensor, centers: SortedCenters) -> torch.Tensor:
-    """Return the index, before sorting, of the center nearest to each value.
+    """The index, before sorting, of the center nearest to each value.
 
     Shapes:
         x: (rows, values), contiguous, in the centers' dtype; the result has the same, as int64.

@@ -48,7 +48,7 @@ def step_quantize(x: torch.Tensor, step: float) -> torch.Tensor:
 
 
 def step_quantize_forward(x: torch.Tensor, step: float) -> torch.Tensor:
-    """Return the values of ``step_quantize``, without its gradient.
+    """The values of ``step_quantize``, without its gradient.
 
     Shapes:
         x: any; the result has the same, and its dtype.
@@ -82,7 +82,7 @@ class _SpikeCount(torch.autograd.Function):
 def multi_level_spike_count(
     x: torch.Tensor, max_spike_count: int, grad_window: tuple[float, float] | None = None
 ) -> torch.Tensor:
-    """Return how many spikes a neuron fires: ``clamp(round(x), 0, max_spike_count)``.
+    """How many spikes a neuron fires: ``clamp(round(x), 0, max_spike_count)``.
 
     ``dy/dx = 1`` in ``grad_window``, edges included, and 0 elsewhere.
 
@@ -212,8 +212,7 @@ def round_through(
     return apply_straight_through(x, torch.round)
 
 
-STEPS = 4
-"""Levels that are drawn on both sides of 0: the quantizer has no end."""
+STEPS = 4  # Levels that are drawn on both sides of 0: the quantizer has no end.
 
 
 def curve(step: float) -> Curve:

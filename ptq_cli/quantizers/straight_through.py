@@ -16,7 +16,7 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 def fresh(result: torch.Tensor) -> torch.Tensor:
-    """Return the result of an autograd function's forward as a tensor that no operation handed through.
+    """The result of an autograd function's forward as a tensor that no operation handed through.
 
     In a graph that PyTorch 2.11 compiles, the gradient of one that was is 0: ``.to`` and ``sum_to_size`` hand
     their argument through where nothing changes. A compiler fuses the copy.
@@ -159,7 +159,7 @@ def clamp(x: torch.Tensor, min_value: float, max_value: float) -> torch.Tensor:
 
 
 def round_backward(grad_output: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of ``round``, ``ceil`` and ``floor``: the upstream one.
+    """The gradient of ``round``, ``ceil`` and ``floor``: the upstream one.
 
     Shapes:
         grad_output: any; the result is it.
@@ -174,7 +174,7 @@ def round_backward(grad_output: torch.Tensor) -> torch.Tensor:
 def clamp_backward(
     grad_output: torch.Tensor, x: torch.Tensor, min_value: float, max_value: float
 ) -> torch.Tensor:
-    """Return the gradient of ``clamp``: the upstream one where ``min_value <= x <= max_value``, otherwise 0.
+    """The gradient of ``clamp``: the upstream one where ``min_value <= x <= max_value``, otherwise 0.
 
     Shapes:
         grad_output, x: the same; the result too.
@@ -193,7 +193,7 @@ def clamp_backward(
 
 
 def pass_where(passes: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """Return the gradient where ``passes``, and 0 elsewhere.
+    """The gradient where ``passes``, and 0 elsewhere.
 
     Shapes:
         passes, gradient: the same; the result too.
@@ -217,8 +217,8 @@ def pass_where(passes: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 # it once and writes the result once, which is the least there is. What lies between is never as large as
 # the tensor, in whatever dtype it is computed. A compiler fuses the chain by itself, and on a GPU pieces
 # would only cost launches: there the chain runs once, over the whole.
+# Elements: the piece, a result between and the output are 768 KiB in float32, below a second-level cache.
 BLOCK = 1 << 16
-"""Elements: the piece, a result between and the output are 768 KiB in float32, below a second-level cache."""
 
 Chain = Callable[..., torch.Tensor]
 Tensors = tuple[torch.Tensor, ...]

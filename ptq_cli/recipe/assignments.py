@@ -14,15 +14,13 @@ from ptq_cli.recipe.flags import FLAG_KEYS
 from ptq_cli.recipe.schema import SETTINGS, Recipe, instead_of
 
 OPTION = "--set"
-ONCE = "run"
-"""The section of the keys that hold for one command."""
+ONCE = "run"  # The section of the keys that hold for one command.
+# Sections of which a recipe can have several, and what sets them.
 TABLES = {
     "override": "pass --override 'PATTERN:KEY=VALUE,…', or write [[override]] in a recipe",
     "metric": "write [[metric]] in a recipe",
 }
-"""Sections of which a recipe can have several, and what sets them."""
-NAMES = {key: name for name, key in FLAG_KEYS.items()}
-"""Name of a setting by its key."""
+NAMES = {key: name for name, key in FLAG_KEYS.items()}  # Name of a setting by its key.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +56,17 @@ class Keys:
 
 
 def setting_types() -> dict[str, Any]:
-    """Return the type of each key that ``--set`` takes."""
+    """The type of each key that ``--set`` takes."""
     return {item.key: item.type for item in _declared() if item.key.partition(".")[0] not in TABLES}
 
 
 def find_setting(key: str) -> Setting | None:
-    """Return what is declared of a key; None if there is no such key."""
+    """Declaration of a key; None if there is no such key."""
     return next((item for item in _declared() if item.key == key), None)
 
 
 def list_keys(pattern: str | None = None) -> list[Key]:
-    """Return every key, in order, that matches a pattern, with ``*`` as in a shell, or contains it."""
+    """Every key, in order, that matches a pattern, with ``*`` as in a shell, or contains it."""
     found = [
         Key(
             key=item.key,
@@ -89,7 +87,7 @@ def list_keys(pattern: str | None = None) -> list[Key]:
 
 
 def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
-    """Return the settings that texts ``KEY=VALUE`` set, and what holds for one command.
+    """The settings that texts ``KEY=VALUE`` set, and what holds for one command.
 
     A text stays a text where the key takes one; other values are written as in TOML, and lists also without
     brackets. Of two values for a key, the last one counts.
@@ -115,7 +113,7 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
 
 
 def add_assignments(settings: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of flags together with those of ``--set``.
+    """The settings of flags together with those of ``--set``.
 
     Example:
         >>> add_assignments({"rename": {"a": "x"}, "samples": 8}, {"rename": {"b": "y"}})
@@ -161,6 +159,7 @@ def _declared() -> Iterator[Setting]:
     yield from settings_of(Once, ONCE)
 
 
+# One value and several of each type.
 WORDS = {
     str: ("text", "texts"),
     int: ("whole number", "whole numbers"),
@@ -168,11 +167,10 @@ WORDS = {
     bool: ("true or false", "booleans"),
     Any: ("value", "values"),
 }
-"""One value and several of each type."""
 
 
 def type_words(kind: Any, *, plural: bool = False) -> str:
-    """Return a type in words."""
+    """A type in words."""
     options = [item for item in _members(kind) if item is not NoneType]
     if len(options) > 1:
         return " or ".join(type_words(item, plural=plural) for item in options)
@@ -183,7 +181,7 @@ def type_words(kind: Any, *, plural: bool = False) -> str:
 
 
 def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the key of ``KEY=VALUE`` and its value; one name of a table is a table with that name."""
+    """The key of ``KEY=VALUE`` and its value; one name of a table is a table with that name."""
     path, equals, written = text.partition("=")
     section, _, rest = path.strip().partition(".")
     field, dot, name = rest.partition(".")
@@ -212,7 +210,7 @@ def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def parse_value(text: str, kind: Any) -> Any:
-    """Return the value of a text for a key of that type; one that does not fit stays a text.
+    """The value of a text for a key of that type; one that does not fit stays a text.
 
     Example:
         >>> parse_value("8", str), parse_value("8", int), parse_value("true", bool | None)
@@ -253,7 +251,7 @@ def _toml(text: str) -> Any:
 
 
 def _nearest(name: str) -> str:
-    """Return the nearest key for a message: of keys, of their last parts, and of the names in Python."""
+    """The nearest key for a message: of keys, of their last parts, and of the names in Python."""
     keys = {key: key for key in setting_types()}
     names = {key.partition(".")[2]: key for key in keys} | {name: key for key, name in NAMES.items()} | keys
     found = get_close_matches(name.strip().replace("-", "_"), list(names), n=1, cutoff=0.6)

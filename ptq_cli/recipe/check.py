@@ -21,14 +21,13 @@ from ptq_cli.recipe.sections import (
     WeightSettings,
 )
 
+# Sections whose values depend on the quantizer or on the entry, and are checked with it.
 ELSEWHERE = ("weights", "activations", "override", "metric")
-"""Sections whose values depend on the quantizer or on the entry, and are checked with it."""
-SEARCHES = ("entropy", "mse")
-"""Methods of amax that try ranges on the steps of integers."""
+SEARCHES = ("entropy", "mse")  # Methods of amax that try ranges on the steps of integers.
 
 
 def check_recipe(recipe: Recipe) -> Recipe:
-    """Return the recipe if its values make sense.
+    """The recipe if its values make sense.
 
     Names (of a method, a target, a metric) are looked up by the room that knows them.
     """

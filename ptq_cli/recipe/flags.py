@@ -7,22 +7,21 @@ from ptq_cli.core.errors import UsageError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.recipe.schema import SETTINGS, instead_of
 
-FLAG_KEYS = {declared.name: key for key, declared in SETTINGS.items() if declared.name}
-"""Key by name."""
+FLAG_KEYS = {declared.name: key for key, declared in SETTINGS.items() if declared.name}  # Key by name.
 
+# Flags of which each value is an override: the key that it is a pattern for, and ``quantize``.
 OVERRIDE_FLAGS: dict[str, tuple[str, bool]] = {
     "include": ("match", True),
     "include_op": ("op", True),
     "exclude": ("match", False),
     "exclude_op": ("op", False),
 }
-"""Flags of which each value is an override: the key that it is a pattern for, and ``quantize``."""
+# The flag for whole overrides. Overrides of flags follow those of the recipe, in this order.
 OVERRIDE = "override"
-"""The flag for whole overrides. Overrides of flags follow those of the recipe, in this order."""
 
 
 def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by their names as a recipe's nested tables.
+    """Settings by their names as a recipe's nested tables.
 
     A key that has no name, such as ``model.path``, is its own.
 

@@ -22,16 +22,16 @@ CHANNEL, TENSOR = "channel", "tensor"
 DTYPES = ("uint8", "int8", "uint16", "int16", *FLOATS)
 OTHER_THAN_BYTES = DTYPES[2:]
 FOUR_BITS = 4
+# Octaves of a step that is given: the product of two such scales, which a bias has, is then a normal float32.
 MOST_OCTAVES = 60
-"""Of a grid that is given: the product of two such scales, which a bias has, is then a normal float32."""
 STEP: dict[str, Any] = {
     "low": 2.0**-MOST_OCTAVES,
     "high": 2.0**MOST_OCTAVES,
     "wanted": f"positive, 2^-{MOST_OCTAVES} to 2^{MOST_OCTAVES}",
 }
 INTEGER: dict[str, Any] = {"low": -MOST_OCTAVES, "high": MOST_OCTAVES}
+# Limits of a number that is drawn: its reciprocal is a float32, too.
 DRAWN: dict[str, Any] = {"low": 2.0**-100, "high": 2.0**100, "wanted": "2^-100 to 2^100"}
-"""Of a number that is drawn: its reciprocal is a float32, too."""
 BITS = "Bits per weight."
 EVEN_STEP = "Distance between two values; if not set, the largest integer represents amax."
 
@@ -45,12 +45,11 @@ class OfWeights:
         def bits(self) -> int:
             """Bits per weight."""
 
+    # Where the recipe says nothing of bits, those of the target's integers hold.
     takes_bits_of_target: ClassVar[bool] = True
-    """Where the recipe says nothing of bits, those of the target's integers hold."""
+    # How many bits an integer needs beyond those that its number of levels has.
     extra_bits: ClassVar[int] = 0
-    """How many bits an integer needs beyond those that its number of levels has."""
-    powers_of_two: ClassVar[bool] = False
-    """Scales are powers of two, which an export proves."""
+    powers_of_two: ClassVar[bool] = False  # Scales are powers of two, which an export proves.
 
     @property
     def is_even(self) -> bool:
@@ -67,7 +66,7 @@ class OfWeights:
         return f"{name}, {self.bits} bits"
 
     def checked(self, where: str, asked_bits: int | None) -> Self:  # noqa: ARG002 - one interface
-        """Return the family if its parameters go together; ``asked_bits`` are the recipe's own."""
+        """The family if its parameters go together; ``asked_bits`` are the recipe's own."""
         return self
 
 
@@ -107,7 +106,7 @@ class ScaledWeights(OfWeights):
         return f"{name}, {self.bits} bits{', one scale' if self.granularity == TENSOR else ''}"
 
     def checked(self, where: str, asked_bits: int | None) -> Self:
-        """Return the family, with the bits of its float type if it has one."""
+        """The family, with the bits of its float type if it has one."""
         if not self.symmetric and self.block_size is None:
             raise RecipeValueError(
                 f"'{where}.symmetric' is false, and only weights in blocks may have zero points",
@@ -148,7 +147,7 @@ class FixedPointWeights(OfWeights):
     )
 
     def checked(self, where: str, asked_bits: int | None) -> Self:  # noqa: ARG002 - one interface
-        """Return the family; only one of alpha and integer can say where the point is."""
+        """The family; only one of alpha and integer can say where the point is."""
         if self.integer is not None and self.alpha != PLAIN:
             raise RecipeValueError(
                 f"'{where}.integer' is {self.integer}, but alpha '{self.alpha}' finds the point itself",
@@ -214,15 +213,14 @@ class CenterWeights(OfWeights):
 class OfActivations:
     """What other rooms ask of a family's activations."""
 
-    powers_of_two: ClassVar[bool] = False
-    """Scales are powers of two, which an export proves."""
+    powers_of_two: ClassVar[bool] = False  # Scales are powers of two, which an export proves.
 
     def in_words(self, name: str) -> str:
         """Say what an activation is quantized to, where it is not the target's own."""
         return name
 
     def checked(self, where: str) -> Self:  # noqa: ARG002 - one interface
-        """Return the family if its parameters go together."""
+        """The family if its parameters go together."""
         return self
 
 
@@ -246,7 +244,7 @@ class ScaledActivations(OfActivations):
         return ", ".join(filter(None, (name, bits, self.dtype, kind)))
 
     def checked(self, where: str) -> Self:
-        """Return the family; only integers of 8 bits can be kept within fewer."""
+        """The family; only integers of 8 bits can be kept within fewer."""
         if self.bits is not None and self.dtype in OTHER_THAN_BYTES:
             raise RecipeValueError(
                 f"'{where}.bits' is {self.bits}, but '{where}.dtype' is '{self.dtype}': only integers of 8 "
@@ -414,13 +412,13 @@ FAMILIES: Mapping[str, QuantizerFamily] = {family.name: family for family in _FA
 
 
 def find_family(name: str) -> QuantizerFamily:
-    """Return a family by its name."""
+    """A family by its name."""
     require_known("quantizer", name, FAMILIES)
     return FAMILIES[name]
 
 
 def drawing_settings(family: QuantizerFamily, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the settings of a drawing of a family: those given, otherwise the defaults."""
+    """The settings of a drawing of a family: those given, otherwise the defaults."""
     known = {parameter.key: parameter for parameter in family.drawn}
     for name, value in given.items():
         if name not in known:

@@ -25,7 +25,7 @@ from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSetting
 
 
 def map_locations(table: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
-    """Return a recipe's nested tables with each location changed."""
+    """A recipe's nested tables with each location changed."""
     return _map(Recipe, table, change)
 
 
@@ -61,7 +61,7 @@ def _map_entry_point(text: str, change: Callable[[str], str]) -> str:
 
 
 def is_target_file(text: str) -> bool:
-    """Tell whether a target is named by its file, and not by its name.
+    """Whether a target is named by its file, and not by its name.
 
     Example:
         >>> is_target_file("ort-cpu"), is_target_file("mine.toml"), is_target_file("./mine")
@@ -71,7 +71,7 @@ def is_target_file(text: str) -> bool:
 
 
 def resolve_location(text: str, folder: Path) -> str:
-    """Return a path or ``file.py:callable`` with the path made absolute.
+    """A path or ``file.py:callable`` with the path made absolute.
 
     Edge case:
         ``package.module:callable`` stays as it is, unless a file of that very name exists. ``~`` is the
@@ -87,7 +87,7 @@ def resolve_location(text: str, folder: Path) -> str:
 
 
 def relative_location(location: str, folder: Path) -> str:
-    """Return a resolved location relative to ``folder``, so that a folder can move with its files."""
+    """A resolved location relative to ``folder``, so that a folder can move with its files."""
     path, name = location, ""
     if is_entry_point(location) and not Path(location).exists():
         path, _, name = location.rpartition(":")
@@ -101,23 +101,23 @@ def relative_location(location: str, folder: Path) -> str:
 
 
 Settings = TypeVar("Settings")
+# One value and several of each type, in messages.
 WORDS: dict[Any, tuple[str, str]] = {
     str: ("a string", "strings"),
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
     bool: ("true or false", "true or false"),
 }
-"""One value and several of each type, in messages."""
 TABLE = ("a table", "tables")
 
 
 def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
-    """Return the recipe that nested tables describe; what they leave out has its default."""
+    """The recipe that nested tables describe; what they leave out has its default."""
     return decode_table(Recipe, table, where)
 
 
 def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested tables with the keys of another laid over them; a list takes the place of the one there.
+    """Nested tables with the keys of another laid over them; a list takes the place of the one there.
 
     Example:
         >>> merge_tables({"a": {"x": 1, "y": [1]}}, {"a": {"y": [2]}})
@@ -131,7 +131,7 @@ def merge_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str
 
 
 def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str) -> Settings:
-    """Return the dataclass that a table describes; what it leaves out has its default."""
+    """The dataclass that a table describes; what it leaves out has its default."""
     decoded: Settings = _Decoder(where).section(kind, table, "")
     return decoded
 
@@ -212,13 +212,13 @@ class _Decoder:
 
 
 PACKAGE = Path(__file__).parents[1]
+# An installation has it in the package, a checkout beside it.
 CONFIGS = PACKAGE / "configs" if (PACKAGE / "configs" / "presets").is_dir() else PACKAGE.parent / "configs"
-"""An installation has it in the package, a checkout beside it."""
 PRESETS = CONFIGS / "presets"
 DEFAULT_PRESET = "int8_ort_cpu"
 FOLDER_RECIPE = "ptq.toml"
+# Sections that a layer replaces if it names a quantizer, apart from keys that are not the quantizer's.
 QUANTIZED = ("weights", "activations")
-"""Sections that a layer replaces if it names a quantizer, apart from keys that are not the quantizer's."""
 
 Table = dict[str, Any]
 
@@ -239,25 +239,25 @@ class RecipeLayer:
 
 
 def preset_names() -> tuple[str, ...]:
-    """Return the names of the presets."""
+    """The names of the presets."""
     return tuple(sorted(path.stem for path in PRESETS.glob("*.toml")))
 
 
 def preset_layer(name: str) -> RecipeLayer:
-    """Return a preset."""
+    """A preset."""
     require_known("preset", name, preset_names())
     return file_layer(PRESETS / f"{name}.toml", f"preset {name}")
 
 
 def file_layer(path: Path, where: str | None = None, *, by_user: bool = False) -> RecipeLayer:
-    """Return the settings of a TOML file; its locations are relative to its folder."""
+    """The settings of a TOML file; its locations are relative to its folder."""
     where = where or str(path)
     table = read_toml(path, "recipe", where)
     return table_layer(table, path.parent, where, by_user=by_user)
 
 
 def table_layer(table: Mapping[str, Any], folder: Path, where: str, *, by_user: bool = False) -> RecipeLayer:
-    """Return a layer of nested tables, checked, with its locations resolved against ``folder``.
+    """A layer of nested tables, checked, with its locations resolved against ``folder``.
 
     Code that it names may run only if the user named the layer, ``by_user``, or trusts that code.
     """
@@ -271,7 +271,7 @@ def table_layer(table: Mapping[str, Any], folder: Path, where: str, *, by_user: 
 
 
 def merge_layers(layers: list[RecipeLayer]) -> Recipe:
-    """Return the recipe of layers, the later overriding the earlier, key by key."""
+    """The recipe of layers, the later overriding the earlier, key by key."""
     merged: Table = {}
     for layer in layers:
         merged = _overlay(merged, _with_earlier(merged, layer.table) if layer.adds else layer.table)
@@ -279,7 +279,7 @@ def merge_layers(layers: list[RecipeLayer]) -> Recipe:
 
 
 def _with_earlier(below: Table, table: Table) -> Table:
-    """Return a layer's table with the overrides of earlier layers before its own, each once."""
+    """A layer's table with the overrides of earlier layers before its own, each once."""
     own = table.get("override")
     if own is None:
         return table
@@ -305,7 +305,7 @@ def _for_preference(table: Table) -> Table:
 
 
 def recipe_to_toml(recipe: Recipe, folder: Path) -> str:
-    """Return the recipe as TOML, its locations relative to ``folder``, where the file will lie.
+    """The recipe as TOML, its locations relative to ``folder``, where the file will lie.
 
     Edge case:
         TOML has no null: a setting without a value is left out, and so has its default when read again.
@@ -314,7 +314,7 @@ def recipe_to_toml(recipe: Recipe, folder: Path) -> str:
 
 
 def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
-    """Return the recipe as nested tables, its locations relative to ``folder``."""
+    """The recipe as nested tables, its locations relative to ``folder``."""
     # A list of tables stands between sections; an empty one would be a key above them all.
     sections = {name: section for name, section in dataclasses.asdict(recipe).items() if section != []}
     table = {name: _without_null(section) for name, section in sections.items()}
@@ -322,7 +322,7 @@ def recipe_to_table(recipe: Recipe, folder: Path) -> dict[str, Any]:
 
 
 def overrides_to_tables(overrides: Sequence[OverrideSettings]) -> list[dict[str, Any]]:
-    """Return overrides as tables that hold what they set.
+    """Overrides as tables that hold what they set.
 
     Example:
         >>> overrides_to_tables([OverrideSettings(match="conv1", amax="max")])
@@ -332,7 +332,7 @@ def overrides_to_tables(overrides: Sequence[OverrideSettings]) -> list[dict[str,
 
 
 def settings_to_table(settings: WeightSettings | ActivationSettings) -> dict[str, Any]:
-    """Return the settings of a quantizer as a table that holds what they set.
+    """The settings of a quantizer as a table that holds what they set.
 
     Example:
         >>> settings_to_table(WeightSettings(bits=4)), settings_to_table(ActivationSettings())

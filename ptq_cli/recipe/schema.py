@@ -54,8 +54,8 @@ class Recipe:
     runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
 
 
+# First part of the names of a section's settings in Python, where no name is declared.
 PREFIXES = {"amax": "amax_", "weights": "weight_", "activations": "activation_"}
-"""What begins the names of a section's settings, as keyword arguments and flags, where none is declared."""
 
 
 def sections() -> Iterator[tuple[str, Any, bool]]:
@@ -77,6 +77,7 @@ def _declared() -> Iterator[Setting]:
         yield from (replace(item, name="") if several else item for item in found)
 
 
+# Keys that recipes once had, with what to do instead.
 FORMER_KEYS = {
     "calibration.batch_size": "data.batch_size holds for calibration and evaluation",
     "evaluation.batch_size": "data.batch_size holds for calibration and evaluation",
@@ -94,7 +95,6 @@ FORMER_KEYS = {
     "runtime.prefetch": "leave it out; one batch is decoded ahead",
     "run.suffix": "leave it out; the suffix follows from the form",
 }
-"""What to do instead of keys that recipes had before 0.2."""
 
 
 def instead_of(key: str) -> str:
@@ -111,5 +111,5 @@ def instead_of(key: str) -> str:
     return FORMER_KEYS.get(names.get(key, ""), "")
 
 
+# Every setting by its key, such as ``"amax.bins"``, in the order of a recipe.
 SETTINGS: dict[str, Setting] = {item.key: item for item in _declared()}
-"""Every setting by its key, such as ``"amax.bins"``, in the order of a recipe."""

@@ -10,24 +10,20 @@ from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.known_modes import ALL, AUTO, GRANULARITIES, MODES, NONE, RUNGS
 from ptq_cli.recipe.quantizer_families import FAMILIES
 
+# A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``.
 Location = str
-"""A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``."""
 
 
-Limit = float | str
-"""A number in the metric's unit, or a percentage such as ``"1%"``."""
+Limit = float | str  # A number in the metric's unit, or a percentage such as ``"1%"``.
 
-ACCURACY, LATENCY, SIZE = PREFERENCES = ("accuracy", "latency", "size")
-"""What ``prefer`` may be."""
+ACCURACY, LATENCY, SIZE = PREFERENCES = ("accuracy", "latency", "size")  # Values of ``prefer``.
 
-FLOAT32, FLOAT16 = FLOAT_TYPES = ("float32", "float16")
-"""What ``float_type`` may be."""
+FLOAT32, FLOAT16 = FLOAT_TYPES = ("float32", "float16")  # Values of ``float_type``.
 
-MOST_BINS = 65536
-"""Of a linear histogram; the searches take time in proportion."""
+MOST_BINS = 65536  # Bins of a linear histogram; the searches take time in proportion.
 
+# ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word.
 MOST_THREADS = 1024
-"""ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word."""
 
 SECONDS: dict[str, Any] = {"low": 0, "high": sys.float_info.max, "wanted": "0 or more, and finite"}
 PATTERNS = "with `*`, `?` and `[…]` as in a shell"
@@ -36,7 +32,7 @@ Section = TypeVar("Section")
 
 
 def _with_parameters(families: dict[str, type]) -> Callable[[type[Section]], type[Section]]:
-    """Return a decorator that adds to a section what any of its quantizers takes, not set by default."""
+    """A decorator that adds to a section what any of its quantizers takes, not set by default."""
 
     def extend(section: type[Section]) -> type[Section]:
         takers: dict[str, dict[str, Setting]] = {}
@@ -556,8 +552,7 @@ class TuneSettings:
     )
 
 
-ENGINES = ("onnxruntime", "openvino", "qnn")
-"""The runtimes, by the names that a target's table has."""
+ENGINES = ("onnxruntime", "openvino", "qnn")  # The runtimes, by the names that a target's table has.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,7 +51,7 @@ class Calibrator:
             collector.update(row)
 
     def amax(self, settings: AmaxSettings, format: IntegerFormat) -> torch.Tensor:
-        """Return what a method makes of the statistics.
+        """amax by a method, from the statistics.
 
         Args:
             settings: names the method.
@@ -74,7 +74,7 @@ class Calibrator:
 
 
 def reduce_amax(x: torch.Tensor, axis: Axes = None, keepdims: bool = True) -> torch.Tensor:
-    """Return the largest magnitude over ``axis``, without a gradient.
+    """The largest magnitude over ``axis``, without a gradient.
 
     Args:
         x: the tensor.

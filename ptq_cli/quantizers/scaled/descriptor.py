@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 
-E4M3 = (4, 3)
-"""As ``num_bits``: a float8 with 4 bits of exponent and 3 of mantissa."""
+E4M3 = (4, 3)  # ``num_bits`` of a float8 with 4 bits of exponent and 3 of mantissa.
 
 Bits = int | tuple[int, int]
 Axis = int | tuple[int, ...] | None
@@ -102,7 +101,7 @@ class ScaledQuantDescriptor:
         return "".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields that differ from the defaults, as TOML and JSON have them.
+        """The fields that differ from the defaults, as TOML and JSON have them.
 
         Example:
             >>> QuantDescriptor(axis=(0, 1), amax=[[1.0], [2.5]]).to_dict()
@@ -120,7 +119,7 @@ class ScaledQuantDescriptor:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the descriptor that ``to_dict`` told of; missing fields have their default.
+        """The descriptor that ``to_dict`` told of; missing fields have their default.
 
         Raises:
             QuantizerTypeError: there is no such field; or as the class.
@@ -154,7 +153,7 @@ class ScaledQuantDescriptor:
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """Return the descriptor that ``to_toml`` wrote.
+        """The descriptor that ``to_toml`` wrote.
 
         Raises:
             QuantizerValueError: the text is no TOML.

@@ -36,7 +36,7 @@ class _Learned(torch.autograd.Function):
 
 
 def learned_fake_quantize(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
-    """Return the values of ``scaled_quantize.fake_quantize``, with a gradient for amax too.
+    """The values of ``scaled_quantize.fake_quantize``, with a gradient for amax too.
 
     The gradient of ``x`` is the upstream one where ``|x| <= amax``, otherwise 0. ``dy/damax`` is ``y / amax``
     where x is clipped, which is ±1, as in PACT; inside it is ``(y - x) / amax``, the rounding error's share,

@@ -113,7 +113,7 @@ def fake_quantize_to(
 
 
 def values_of(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
-    """Return the values of ``fake_quantize_to``, without its checks and its gradient.
+    """The values of ``fake_quantize_to``, without its checks and its gradient.
 
     Shapes:
         x: any; the result has the same. amax: broadcasts to it.
@@ -136,7 +136,7 @@ def quantize(
     narrow_range: bool = True,
     axis: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the integers and the scale that multiplies them; the arguments are those of ``fake_quantize``.
+    """The integers and the scale that multiplies them; the arguments are those of ``fake_quantize``.
 
     The result carries no gradient: integers have none.
 

@@ -196,7 +196,7 @@ def _checked(
 
 
 def _scales(amax: torch.Tensor, format: IntegerFormat) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what the inputs are multiplied with, and what the integers are divided by."""
+    """Multiplier of the inputs, and divisor of the integers by."""
     bound = amax.to(torch.float32)
     # A tensor, because torch turns a plain number over a tensor into a product with the reciprocal.
     scale = torch.full((), float(format.qmax), device=bound.device) / bound
@@ -206,7 +206,7 @@ def _scales(amax: torch.Tensor, format: IntegerFormat) -> tuple[torch.Tensor, to
 
 
 def _edge(amax: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-    """Return up to what the gradient passes; torch compares a single number in the tensor's dtype."""
+    """End of the range where the gradient passes; torch compares a single number in the tensor's dtype."""
     require_broadcasts("amax", amax, inputs)
     return amax.to(inputs.dtype) if amax.ndim == 0 < inputs.ndim else amax
 

@@ -156,7 +156,7 @@ class TensorQuantizer(nn.Module):
         return nn.Parameter(amax) if self.descriptor.learn_amax else amax
 
     def extra_repr(self) -> str:
-        """Return descriptor, amax and state."""
+        """Descriptor, amax and state."""
         if self.amax is None:
             amax = "dynamic"
         elif self.amax.numel() == 1:
@@ -166,7 +166,7 @@ class TensorQuantizer(nn.Module):
         return f"{self.descriptor}, amax={amax}, {self._state}"
 
     def get_extra_state(self) -> torch.Tensor:
-        """Return the descriptor as bytes of JSON, which every format of state dicts can hold."""
+        """The descriptor as bytes of JSON, which every format of state dicts can hold."""
         return torch.tensor(list(json.dumps(self.descriptor.to_dict()).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
@@ -238,7 +238,7 @@ class TensorQuantizer(nn.Module):
 
 
 def _format_of(descriptor: QuantDescriptor) -> IntegerFormat | None:
-    """Return the integers' format; None for E4M3."""
+    """The integers' format; None for E4M3."""
     if isinstance(descriptor.num_bits, int):
         return integer_format(descriptor.num_bits, descriptor.unsigned, descriptor.narrow_range)
     if descriptor.learn_amax or not descriptor.fake_quant:
@@ -250,7 +250,7 @@ def _format_of(descriptor: QuantDescriptor) -> IntegerFormat | None:
 
 
 def _lay_out(amax: torch.Tensor, x: torch.Tensor, kept: tuple[int, ...]) -> torch.Tensor:
-    """Return amax with x's rank, or as one value."""
+    """Amax with x's rank, or as one value."""
     shape = [1] * x.ndim
     for index in kept:
         if -x.ndim <= index < x.ndim:
