@@ -19,8 +19,7 @@ from ptq_cli.core.formats import IntegerFormat, NumberFormat
 class Choice:
     """A range that a method chose.
 
-    Units:
-        low, high: as the tensor's values.
+    Units: low, high: as the tensor's values.
 
     Example:
         >>> Choice(-0.5, 2.0).amax, symmetric_choice(2.0).low
@@ -66,14 +65,9 @@ def fixed_point_parameters(
             middle makes it fit.
         integer: bits before the point, without the sign; None for as few as hold amax.
 
-    Shapes:
-        scale and zero point: ().
-
-    Edge case:
-        An amax of exactly 2^integer saturates by one step. A tensor that was always 0 gets scale 1.
-
-    Source:
-        QKeras, ``quantized_bits``; Coelho et al. 2021.
+    Shapes: scale and zero point: ().
+    Edge case: An amax of exactly 2^integer saturates by one step. A tensor that was always 0 gets scale 1.
+    Source: QKeras, ``quantized_bits``; Coelho et al. 2021.
 
     Example:
         >>> from ptq_cli.core.formats import UINT8
@@ -111,14 +105,9 @@ def step_parameters(choice: Choice, format: IntegerFormat, step: float | None = 
         format: the integers.
         step: the distance of two values; None for the one with which the largest integer stands for amax.
 
-    Shapes:
-        scale and zero point: ().
-
-    Edge case:
-        A tensor that was always 0 gets scale 1.
-
-    Source:
-        SpikingJelly, ``step_quantize``.
+    Shapes: scale and zero point: ().
+    Edge case: A tensor that was always 0 gets scale 1.
+    Source: SpikingJelly, ``step_quantize``.
 
     Example:
         >>> from ptq_cli.core.formats import UINT8
@@ -149,14 +138,10 @@ def _parameters(scale: float, format: IntegerFormat, negative: bool) -> QuantPar
 def grid_of_range(low: float, high: float, format: NumberFormat, *, symmetric: bool) -> QuantParameters:
     """The parameters of a scaled quantizer whose grid covers a range.
 
-    Shapes:
-        scale and zero point: ().
+    Shapes: scale and zero point: ().
+    Edge case: Symmetric parameters cover the end that is further from 0; a float format has no others.
 
-    Edge case:
-        Symmetric parameters cover the end that is further from 0; a float format has no others.
-
-    Raises:
-        RecipeValueError: the bounds are not finite or ``low > high``.
+    Raises: RecipeValueError: the bounds are not finite or ``low > high``.
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW, UINT8

@@ -33,9 +33,8 @@ class Decision:
 def check_amax_settings(settings: AmaxSettings) -> None:
     """Raise if the settings name no method.
 
-    Raises:
-        UnknownNameError: there is none of that name.
-        PluginError: a plug-in with this name cannot be used.
+    Raises: UnknownNameError: there is none of that name. PluginError: a plug-in with this name cannot be
+        used.
 
     Example:
         >>> check_amax_settings(AmaxSettings(method="mse", weight_method="max"))
@@ -67,13 +66,11 @@ def decide_range(
     A symmetric one is [-amax, amax]. An asymmetric one need not be as far from 0 on both sides, so that a
     rare outlier on one side costs the other side nothing.
 
-    Edge case:
-        A symmetric tensor of an unsigned format has the zero point in the middle: its levels are those of
-        the signed format.
+    Edge case: A symmetric tensor of an unsigned format has the zero point in the middle: its levels are those
+        of the signed format.
 
-    Raises:
-        MissingStatisticError: the method needs a histogram that was not kept.
-        UnknownNameError: there is no such method.
+    Raises: MissingStatisticError: the method needs a histogram that was not kept. UnknownNameError: there is
+        no such method.
 
     Example:
         >>> import numpy as np
@@ -115,14 +112,10 @@ def decide(
         rules: what the scale may be.
         within: beyond which a range of integers does not reach, unless it is symmetric.
 
-    Shapes:
-        scale and zero point: ().
+    Shapes: scale and zero point: ().
+    Edge case: A tensor that was always 0 gets scale 1.
 
-    Edge case:
-        A tensor that was always 0 gets scale 1.
-
-    Raises:
-        MissingStatisticError: the method needs a histogram that was not kept.
+    Raises: MissingStatisticError: the method needs a histogram that was not kept.
 
     Example:
         >>> import numpy as np
@@ -159,14 +152,10 @@ def decide_channels(
 ) -> tuple[Decision, ...]:
     """Decision for each channel's statistics.
 
-    Shapes:
-        one decision a channel; each has a scale and a zero point of shape ().
+    Shapes: one decision a channel; each has a scale and a zero point of shape ().
+    Edge case: A channel that was always 0, or had no finite value, gets scale 1.
 
-    Edge case:
-        A channel that was always 0, or had no finite value, gets scale 1.
-
-    Raises:
-        MissingStatisticError: the method needs a histogram that was not kept.
+    Raises: MissingStatisticError: the method needs a histogram that was not kept.
 
     Example:
         >>> import numpy as np

@@ -40,16 +40,11 @@ def entropy_amax(
         start_bin: how many bins the first candidate keeps.
         stride: how many more each following one keeps.
 
-    Units:
-        As the tensor's values: the upper edge of the last bin that is kept, at most the largest magnitude.
-
-    Edge case:
-        Of equal divergences the largest range wins. A candidate that ends in an empty bin diverges
+    Units: As the tensor's values: the upper edge of the last bin that is kept, at most the largest magnitude.
+    Edge case: Of equal divergences the largest range wins. A candidate that ends in an empty bin diverges
         infinitely, unless it clips nothing. With as many levels as bins no candidate loses anything but what
         it clips, so the whole range is the only one. No value, or only zeros: 0.
-
-    Source:
-        NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("entropy"); Migacz 2017, "8-bit
+    Source: NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("entropy"); Migacz 2017, "8-bit
         inference with TensorRT"; Csiszár 1991, "Why least squares and maximum entropy?".
 
     Example:
@@ -85,8 +80,7 @@ def entropy_range(
         start_bin: how many bins on a side the first candidate keeps; a side with fewer is never clipped.
         stride: how many more each following one keeps.
 
-    Edge case:
-        As ``entropy_amax``.
+    Edge case: As ``entropy_amax``.
 
     Example:
         >>> from ptq_cli.amax.linear_histogram import histogram_of_values
@@ -130,8 +124,7 @@ def without_spike(counts: Counts) -> Counts:
     Every candidate maps the values next to 0 to 0, however many there are (half of a ReLU's, nearly all of a
     softmax's). Left as they are, they outweigh the distribution that the choice is about.
 
-    Shapes:
-        counts: (N,); the result has the same, and is a copy.
+    Shapes: counts: (N,); the result has the same, and is a copy.
 
     Example:
         >>> without_spike(np.array([900, 5, 3])).tolist()
@@ -163,8 +156,7 @@ def window_divergences(
     The last window comes first. Of one that is sure to diverge more than the best until then, what is clipped
     alone is returned, which tells as much.
 
-    Shapes:
-        counts: (N,). starts, stops: (M,), in bins, the stop excluded. Result: (M,).
+    Shapes: counts: (N,). starts, stops: (M,), in bins, the stop excluded. Result: (M,).
     """
     bins = counts.size
     below = np.zeros(bins + 1)
@@ -211,8 +203,7 @@ def clipped_divergence(
 
     No more is known of a window of one group.
 
-    Shapes:
-        below: (N + 1,), counts below each edge.
+    Shapes: below: (N + 1,), counts below each edge.
     """
     groups = min(levels, stop - start)
     if groups == 1:
@@ -235,8 +226,7 @@ def quantized_logarithms(
 ) -> float:  # pragma: no cover - compiled
     """Return ``sum(p log q)`` over the bins of a window.
 
-    Shapes:
-        below, occupied: (N + 1,), counts and occupied bins below each edge.
+    Shapes: below, occupied: (N + 1,), counts and occupied bins below each edge.
     """
     left, right, found = below[start], below[-1] - below[stop], 0.0
     groups = min(levels, stop - start)

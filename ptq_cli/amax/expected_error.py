@@ -29,8 +29,7 @@ class SignedBins:
         low, high: each bin's ends; the outermost ones end at the smallest and the largest value.
         counts: how many values each holds.
 
-    Shapes:
-        low, high, counts: (B,).
+    Shapes: low, high, counts: (B,).
     """
 
     low: Values
@@ -70,8 +69,7 @@ def counts_between(bins: SignedBins, edges: Values) -> Values:
         bins: of the tensor.
         edges: ascending; the last interval holds its upper end.
 
-    Shapes:
-        edges: (N + 1,); the result has (N,).
+    Shapes: edges: (N + 1,); the result has (N,).
 
     Example:
         >>> bins = SignedBins(np.array([0.0, 3.0]), np.array([2.0, 3.0]), np.array([8, 1]))
@@ -94,8 +92,7 @@ def counts_between(bins: SignedBins, edges: Values) -> Values:
 class ExpectedError:
     """The error of quantizing and dequantizing a tensor's values.
 
-    Units:
-        mse, clipping: squared units of the values; sqnr_db: decibels.
+    Units: mse, clipping: squared units of the values; sqnr_db: decibels.
     """
 
     mse: Annotated[float, "Mean squared error, of all values, zeros too."]
@@ -110,8 +107,7 @@ def count_clipped(statistics: TensorStatistics, histogram: BitHistogram, choice:
     end cuts, of whose values a histogram cannot say on which side they are. Where the ends are bins' edges,
     as those of percentiles are, the two are equal.
 
-    Edge case:
-        The smallest and the largest value themselves do not count as beyond a range that ends there.
+    Edge case: The smallest and the largest value themselves do not count as beyond a range that ends there.
 
     Example:
         >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
@@ -139,14 +135,10 @@ def expected_error(
 ) -> ExpectedError:
     """The error that a tensor's values are expected to have with one scale and zero point.
 
-    Shapes:
-        parameters: per tensor.
-
-    Edge case:
-        Zeros are exact. A tensor without values, or of zeros only, has no error and an infinite SQNR.
-
-    Source:
-        ONNX QuantizeLinear and DequantizeLinear; within a bin, Bennett 1948, "Spectra of quantized signals".
+    Shapes: parameters: per tensor.
+    Edge case: Zeros are exact. A tensor without values, or of zeros only, has no error and an infinite SQNR.
+    Source: ONNX QuantizeLinear and DequantizeLinear; within a bin, Bennett 1948, "Spectra of quantized
+        signals".
 
     Example:
         >>> from ptq_cli.collectors.histogram_collector import HistogramCollector

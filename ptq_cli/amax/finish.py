@@ -50,8 +50,7 @@ class BiasNeed:
         values: in real units.
         input_scale: of the activation that the weight is multiplied with.
 
-    Shapes:
-        values: (C,), (1, C) or one element.
+    Shapes: values: (C,), (1, C) or one element.
     """
 
     values: FloatArray
@@ -68,12 +67,9 @@ def finish_scale(
         rules: of the tensor.
         wanted: scales to have in their place, before the rules; None for those that they have.
 
-    Shapes:
-        wanted: as the scale.
-
-    Edge case:
-        A float16 scale of a float format is at least the smallest normal one: its values then only lie in
-        lower binades, which costs nothing. That of integers may be subnormal.
+    Shapes: wanted: as the scale.
+    Edge case: A float16 scale of a float format is at least the smallest normal one: its values then only lie
+        in lower binades, which costs nothing. That of integers may be subnormal.
 
     Example:
         >>> from ptq_cli.core.formats import FLOAT8_E4M3FN, INT8
@@ -119,8 +115,7 @@ def finish_weight(
         pairs: what two neighbors along K may add up to; None for no limit.
         bias: of the layer; None if none is stored as integers.
 
-    Shapes:
-        weight: any; zero: as the scale.
+    Shapes: weight: any; zero: as the scale.
     """
     found, widened = finish_scale(parameters, rules), 0
     if pairs is not None:
@@ -167,8 +162,7 @@ def fit_bias(
         bias: of its layer.
         zero: which channels of the weight hold zeros only; they do not count as widened.
 
-    Shapes:
-        zero and the result: as the scale.
+    Shapes: zero and the result: as the scale.
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW, PerAxis
@@ -194,8 +188,7 @@ def fit_bias(
 def next_powers_of_two(scale: FloatArray) -> FloatArray:
     """The smallest powers of two that are not below the scales.
 
-    Shapes:
-        scale: any; the result has the same.
+    Shapes: scale: any; the result has the same.
 
     Example:
         >>> next_powers_of_two(np.float32([0.25, 0.26, 3.0])).tolist()

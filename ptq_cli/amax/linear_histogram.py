@@ -34,11 +34,8 @@ class LinearHistogram:
         low, high: the smallest and the largest value, and 0 if that is smaller or larger.
         zeros: how many values were exactly 0; no bin holds them.
 
-    Shapes:
-        negative, positive: (N,).
-
-    Units:
-        top, low, high: as the tensor's values.
+    Shapes: negative, positive: (N,).
+    Units: top, low, high: as the tensor's values.
     """
 
     negative: Counts
@@ -77,14 +74,10 @@ def linear_view(statistics: TensorStatistics, bins: int = BINS) -> LinearHistogr
     a whole one, halves up. So counts stay whole, their sum stays exact, a single value lies in a single bin,
     and the same statistics always give the same view.
 
-    Shapes:
-        negative, positive: (bins,).
+    Shapes: negative, positive: (bins,).
+    Edge case: No value, or only zeros: no counts, and a top of 0.
 
-    Edge case:
-        No value, or only zeros: no counts, and a top of 0.
-
-    Raises:
-        ValueError: the statistics have no histogram.
+    Raises: ValueError: the statistics have no histogram.
 
     Example:
         >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
@@ -131,8 +124,7 @@ def _count_side(
 def histogram_of_values(values: npt.ArrayLike, bins: int = BINS, top: float | None = None) -> LinearHistogram:
     """The linear histogram of values, exactly.
 
-    Shapes:
-        values: any.
+    Shapes: values: any.
 
     Args:
         values: finite.
@@ -160,11 +152,8 @@ def histogram_of_values(values: npt.ArrayLike, bins: int = BINS, top: float | No
 def side_candidates(counts: Counts, start_bin: int, stride: int) -> Indices:
     """How many bins each candidate keeps of one side; the whole side is always the last one.
 
-    Shapes:
-        counts: (N,).
-
-    Edge case:
-        A side of fewer than ``start_bin`` bins is kept whole. An empty one has one candidate, 0.
+    Shapes: counts: (N,).
+    Edge case: A side of fewer than ``start_bin`` bins is kept whole. An empty one has one candidate, 0.
 
     Example:
         >>> side_candidates(np.array([5, 1, 1, 0, 1, 0]), start_bin=2, stride=2).tolist()

@@ -65,8 +65,7 @@ def _levels(format: IntegerFormat) -> int:
 def integer_format(method: str, format: NumberFormat) -> IntegerFormat:
     """The format if it is one of integers.
 
-    Raises:
-        RecipeValueError: it is one of floats, whose steps differ in size.
+    Raises: RecipeValueError: it is one of floats, whose steps differ in size.
 
     Example:
         >>> integer_format("mse", IntegerFormat(8, signed=True)).bits
@@ -150,9 +149,7 @@ def require_method(name: str, what: str = "amax method", more: tuple[str, ...] =
         what: the setting, for the message.
         more: names that are valid, too.
 
-    Raises:
-        UnknownNameError: there is no such method.
-        PluginError: a plug-in with this name cannot be used.
+    Raises: UnknownNameError: there is no such method. PluginError: a plug-in with this name cannot be used.
 
     Example:
         >>> require_method("mse")
@@ -169,9 +166,7 @@ def find_method(name: str, what: str = "amax method", more: tuple[str, ...] = ()
         what: the setting, for the message.
         more: names that are valid there, too, for the message.
 
-    Raises:
-        UnknownNameError: there is no such method.
-        PluginError: a plug-in with this name cannot be used.
+    Raises: UnknownNameError: there is no such method. PluginError: a plug-in with this name cannot be used.
 
     Example:
         >>> find_method("max") is METHODS["max"]
@@ -215,7 +210,7 @@ def _method_of(plugin: Plugin) -> Method:
 
 
 def _amax(plugin: Plugin, function: DecidePlugin, view: LinearHistogram, levels: int) -> float:
-    """amax of a plug-in's function; it is not asked about a tensor that was always 0."""
+    """Amax of a plug-in's function; it is not asked about a tensor that was always 0."""
     if view.top == 0.0:
         return 0.0
     try:

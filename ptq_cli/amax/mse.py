@@ -29,8 +29,7 @@ Floats = npt.NDArray[np.float64]
 def prefix_sums(counts: Counts, width: float) -> tuple[Floats, Floats, float]:  # pragma: no cover - compiled
     """How many values lie below each edge, the sum of their centers, and the sum of all squares.
 
-    Shapes:
-        counts: (N,); sums: (N + 1,).
+    Shapes: counts: (N,); sums: (N + 1,).
     """
     below, moment, square = np.zeros(counts.size + 1), np.zeros(counts.size + 1), 0.0
     for index in range(counts.size):
@@ -47,8 +46,7 @@ def threshold_sums(
 ) -> None:  # pragma: no cover - compiled
     """Fill in the running sums of ``G`` over the rounding thresholds ``scale / 2``, ``3 scale / 2``, ….
 
-    Shapes:
-        below, moment: (N + 1,). sums: (steps + 1,), of which the first is 0.
+    Shapes: below, moment: (N + 1,). sums: (steps + 1,), of which the first is 0.
     """
     bins, running, bins_a_unit = below.size - 1, 0.0, 1.0 / width
     for step in range(sums.size - 1):
@@ -65,8 +63,7 @@ def side_errors(
 ) -> Floats:  # pragma: no cover - compiled
     """The summed squared error of one side of 0 with levels ``0, scale, …, steps * scale``.
 
-    Shapes:
-        counts: (N,). scales: (M,). Result: (M,).
+    Shapes: counts: (N,). scales: (M,). Result: (M,).
     """
     below, moment, square = prefix_sums(counts, width)
     total, mean, sums = below[-1], moment[-1], np.zeros(steps + 1)
@@ -84,11 +81,8 @@ def best_zero_points(
 ) -> tuple[Indices, Floats]:  # pragma: no cover - compiled
     """Steps above 0 with the smallest error, and that error, for each scale.
 
-    Shapes:
-        negative, positive: (N,). scales: (M,). Results: (M,).
-
-    Edge case:
-        An empty side gets no step. Of equal errors the fewest steps above 0 win.
+    Shapes: negative, positive: (N,). scales: (M,). Results: (M,).
+    Edge case: An empty side gets no step. Of equal errors the fewest steps above 0 win.
     """
     below_n, moment_n, square_n = prefix_sums(negative, width)
     below_p, moment_p, square_p = prefix_sums(positive, width)
@@ -116,8 +110,7 @@ def best_zero_points(
 def clip_errors(counts: Counts, width: float, ends: Floats) -> tuple[Floats, Floats]:  # pragma: no cover
     """The summed squared error of what lies beyond each end, and how many values do not.
 
-    Shapes:
-        counts: (N,). ends: (M,). Results: (M,).
+    Shapes: counts: (N,). ends: (M,). Results: (M,).
     """
     bins = counts.size
     count, moment, square = np.zeros(bins + 1), np.zeros(bins + 1), np.zeros(bins + 1)
@@ -142,8 +135,7 @@ def fine_errors(
 ) -> Floats:  # pragma: no cover - compiled
     """As ``side_errors``, for more levels than the bins can tell apart.
 
-    Shapes:
-        counts: (N,). scales: (M,). Result: (M,).
+    Shapes: counts: (N,). scales: (M,). Result: (M,).
     """
     clipped, inside = clip_errors(counts, width, scales * steps)
     result: Floats = clipped + inside * scales * scales / 12
@@ -156,11 +148,9 @@ def fine_pair(
 ) -> tuple[int, int]:  # pragma: no cover - compiled
     """The pair of ends, one of each side, with the smallest error at many levels.
 
-    Shapes:
-        negative, positive: (N,). ends: (L,) and (R,), magnitudes.
+    Shapes: negative, positive: (N,). ends: (L,) and (R,), magnitudes.
 
-    Returns:
-        Their indices; of equal errors the last, which has the largest range.
+    Returns: Their indices; of equal errors the last, which has the largest range.
     """
     clipped_n, inside_n = clip_errors(negative, width, ends[0])
     clipped_p, inside_p = clip_errors(positive, width, ends[1])
@@ -199,15 +189,10 @@ def mse_amax(
         start_bin: the first candidate's bin.
         stride: from bin to bin.
 
-    Units:
-        As the tensor's values.
-
-    Edge case:
-        Of equal errors the smallest range wins. Values that all lie in one bin leave one candidate, their
-        largest magnitude. No value, or only zeros: 0.
-
-    Source:
-        NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("mse"); Bennett 1948, "Spectra of
+    Units: As the tensor's values.
+    Edge case: Of equal errors the smallest range wins. Values that all lie in one bin leave one candidate,
+        their largest magnitude. No value, or only zeros: 0.
+    Source: NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("mse"); Bennett 1948, "Spectra of
         quantized signals".
 
     Example:
@@ -243,11 +228,9 @@ def mse_range(
         start_bin: the first candidate's part.
         stride: from part to part.
 
-    Edge case:
-        As ``mse_amax``. A tensor without negative values gets none: its zero point is the format's minimum.
-
-    Source:
-        The error is that of ONNX QuantizeLinear and DequantizeLinear.
+    Edge case: As ``mse_amax``. A tensor without negative values gets none: its zero point is the format's
+        minimum.
+    Source: The error is that of ONNX QuantizeLinear and DequantizeLinear.
 
     Example:
         >>> from ptq_cli.amax.linear_histogram import histogram_of_values
@@ -275,11 +258,8 @@ def mse_range(
 def symmetric_errors(histogram: LinearHistogram, amax: Errors, format: IntegerFormat) -> Errors:
     """The summed squared error of symmetric ranges, with scale ``amax / qmax`` and zero point 0.
 
-    Shapes:
-        amax: (M,), above 0; the result has the same.
-
-    Units:
-        Squared units of the values. Zeros have no error.
+    Shapes: amax: (M,), above 0; the result has the same.
+    Units: Squared units of the values. Zeros have no error.
 
     Example:
         >>> from ptq_cli.amax.linear_histogram import histogram_of_values

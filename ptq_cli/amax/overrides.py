@@ -85,8 +85,7 @@ def require_matches(
         weights: each weight that is quantized.
         layers: each layer of the graph.
 
-    Raises:
-        RecipeValueError: an override matches nothing; the message has the nearest name.
+    Raises: RecipeValueError: an override matches nothing; the message has the nearest name.
 
     Example:
         >>> require_matches([OverrideSettings(match="stem*", amax="mse")], [Meant(["stem.conv"])], [])

@@ -14,14 +14,9 @@ from ptq_cli.core.errors import MissingStatisticError
 def max_amax(statistics: TensorStatistics) -> float:
     """The largest magnitude.
 
-    Units:
-        As the tensor's values.
-
-    Edge case:
-        No value, or only zeros: 0.
-
-    Source:
-        NVIDIA pytorch-quantization, MaxCalibrator.
+    Units: As the tensor's values.
+    Edge case: No value, or only zeros: 0.
+    Source: NVIDIA pytorch-quantization, MaxCalibrator.
 
     Example:
         >>> from ptq_cli.collectors.max_collector import MaxCollector
@@ -41,18 +36,14 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
     The edge is the bin's upper one, and never above the largest magnitude, so that 100 is exactly ``max``.
     (NVIDIA's HistogramCalibrator returns the lower edge, so that its 100 lies below the maximum.)
 
-    Units:
-        As the tensor's values; the edge lies within 2^-11 of the largest magnitude of the exact percentile.
+    Units: As the tensor's values; the edge lies within 2^-11 of the largest magnitude of the exact
+        percentile.
+    Edge case: Zeros count. If they alone are ``percentile`` percent, the range would be empty; it is then
+        that of the smallest bin above 0. No value, or only zeros: 0.
 
-    Edge case:
-        Zeros count. If they alone are ``percentile`` percent, the range would be empty; it is then that of
-        the smallest bin above 0. No value, or only zeros: 0.
+    Raises: MissingStatisticError: no histogram was kept.
 
-    Raises:
-        MissingStatisticError: no histogram was kept.
-
-    Source:
-        NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("percentile").
+    Source: NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("percentile").
 
     Example:
         >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
@@ -84,14 +75,10 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
 def percentile_of_values(values: npt.ArrayLike, percentile: float) -> float:
     """The smallest magnitude that ``percentile`` percent of the values' magnitudes do not exceed.
 
-    Shapes:
-        values: any.
-
-    Units:
-        As the values, and one of them: with the values at hand there is no bin to round up to.
-
-    Edge case:
-        As ``percentile_amax``: where zeros alone are ``percentile`` percent, the smallest magnitude above 0.
+    Shapes: values: any.
+    Units: As the values, and one of them: with the values at hand there is no bin to round up to.
+    Edge case: As ``percentile_amax``: where zeros alone are ``percentile`` percent, the smallest magnitude
+        above 0.
 
     Example:
         >>> percentile_of_values([0.0, -1.0, 2.0, 4.0], 75.0)

@@ -22,11 +22,8 @@ class WeightRanges:
         amax: where it ends.
         unsearched: the method had one candidate only in every channel that is not all zero.
 
-    Shapes:
-        amax: as the granularity's scale; float64, as the method gave it.
-
-    Units:
-        amax: as the weight's values.
+    Shapes: amax: as the granularity's scale; float64, as the method gave it.
+    Units: amax: as the weight's values.
     """
 
     amax: npt.NDArray[np.float64]
@@ -38,15 +35,10 @@ def choose_weight_ranges(
 ) -> WeightRanges:
     """The symmetric range of a weight, or of each of its channels, by the recipe's weight method.
 
-    Shapes:
-        weight: any; as many ranges as the granularity's scale has elements.
+    Shapes: weight: any; as many ranges as the granularity's scale has elements.
+    Edge case: A channel of zeros has an amax of 0.
 
-    Edge case:
-        A channel of zeros has an amax of 0.
-
-    Raises:
-        UnknownNameError: there is no such method.
-        RecipeValueError: the weight has no such axis.
+    Raises: UnknownNameError: there is no such method. RecipeValueError: the weight has no such axis.
 
     Example:
         >>> weight = np.float32([[1.0, -2.0], [0.0, 0.5]])
@@ -102,11 +94,8 @@ def mse_of_blocks(rows: FloatArray, format: IntegerFormat) -> QuantParameters:
 
     A histogram's bins for 32 values would take 250 times as long, and a weight has millions of blocks.
 
-    Shapes:
-        rows: (blocks, values). The parameters': (blocks,).
-
-    Edge case:
-        Of equal errors the smallest scale wins. A block of zeros has scale 1.
+    Shapes: rows: (blocks, values). The parameters': (blocks,).
+    Edge case: Of equal errors the smallest scale wins. A block of zeros has scale 1.
 
     Example:
         >>> rows = np.float32([[-0.5, 0.5, 0.5, 0.5, 1.0], [0, 0, 0, 0, 0]])
@@ -130,8 +119,7 @@ def best_of_blocks(
 ) -> None:  # pragma: no cover - compiled
     """Write the best scale and zero point of each block; those of blocks below ``least`` stay.
 
-    Shapes:
-        rows: (B, V); ends: the lowest and the highest integer; shares: (S,); scales, zeros: (B,).
+    Shapes: rows: (B, V); ends: the lowest and the highest integer; shares: (S,); scales, zeros: (B,).
     """
     lowest, highest = ends[0], ends[1]
     points = POINTS if lowest == 0 else 1

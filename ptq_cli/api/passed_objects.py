@@ -61,9 +61,8 @@ def _gone() -> Any:
 def pass_data(data: Any) -> str:
     """The text by which a recipe names data.
 
-    Edge case:
-        Data is read more than once, so that a generator is refused: it can be read once only. Two objects
-        that begin alike have different names, so that neither is taken for the other one.
+    Edge case: Data is read more than once, so that a generator is refused: it can be read once only. Two
+        objects that begin alike have different names, so that neither is taken for the other one.
 
     Example:
         >>> pass_data("calib.npz"), pass_data({"x": np.zeros((4, 3), np.float32)}).rpartition(":")[2][:5]

@@ -38,8 +38,7 @@ class BitHistogram:
         counts: how many values each bin holds, all above 0.
         bits: of the mantissa in the largest octave.
 
-    Shapes:
-        keys, counts: (B,).
+    Shapes: keys, counts: (B,).
     """
 
     keys: Keys
@@ -66,8 +65,7 @@ class BitHistogram:
     def upper_edges(self) -> npt.NDArray[np.float64]:
         """Each bin's magnitude farthest from 0, without sign; it belongs to the next bin.
 
-        Units:
-            float64, because the last bin's edge is 2^128.
+        Units: float64, because the last bin's edge is 2^128.
         """
         magnitudes = (self.keys & ~SIGN).astype(np.int64)
         width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, self.top_exponent, self.bits)
@@ -96,8 +94,7 @@ class BitHistogram:
     def merge(self, other: "BitHistogram") -> "BitHistogram":
         """The histogram of both sets of values: exact, commutative, associative.
 
-        Raises:
-            ValueError: the two have different bins.
+        Raises: ValueError: the two have different bins.
 
         Example:
             >>> one, two = from_values(np.array([1.0, 2.0])), from_values(np.array([2.0, -4.0]))
@@ -117,8 +114,7 @@ EMPTY = BitHistogram(np.zeros(0, np.uint32), np.zeros(0, np.int64))
 def thin(keys: Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
     """The histogram of bins given in any order, thinned to their own largest octave.
 
-    Shapes:
-        keys, counts: (N,); keys may repeat and counts may be 0.
+    Shapes: keys, counts: (N,); keys may repeat and counts may be 0.
     """
     keys, counts = keys[counts > 0], counts[counts > 0]
     if not keys.size:
@@ -131,8 +127,7 @@ def thin(keys: Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
 def thinned_keys(keys: Keys, top: int | npt.NDArray[np.int64], bits: int) -> Keys:
     """The key of the bin that each key's bin becomes a part of.
 
-    Shapes:
-        keys: (N,). top: the biased exponent of the largest octave, one for all or (N,).
+    Shapes: keys: (N,). top: the biased exponent of the largest octave, one for all or (N,).
     """
     magnitudes = (keys & ~SIGN).astype(np.int64)
     width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, top, bits)
@@ -143,8 +138,7 @@ def thinned_keys(keys: Keys, top: int | npt.NDArray[np.int64], bits: int) -> Key
 def add_up(keys: npt.NDArray[Any], counts: Counts) -> tuple[npt.NDArray[Any], Counts]:
     """Each key once, sorted, with the sum of its counts.
 
-    Shapes:
-        keys, counts: (N,); the results are (K,).
+    Shapes: keys, counts: (N,); the results are (K,).
 
     Example:
         >>> [found.tolist() for found in add_up(np.array([7, 3, 7]), np.array([1, 2, 4]))]
@@ -159,8 +153,7 @@ def add_up(keys: npt.NDArray[Any], counts: Counts) -> tuple[npt.NDArray[Any], Co
 def from_values(values: npt.ArrayLike, bits: int = MANTISSA_BITS) -> BitHistogram:
     """The histogram of values, slowly; the definition that the kernel is tested against.
 
-    Edge case:
-        Zeros, NaN and infinities are not counted.
+    Edge case: Zeros, NaN and infinities are not counted.
 
     Example:
         >>> from_values([1.0, 1.0, 0.0]).counts.tolist()
@@ -187,8 +180,7 @@ def bins_per_octave(
 ) -> npt.NDArray[np.int64]:
     """How many bins each octave has, where the largest magnitude lies in octave ``top``.
 
-    Shapes:
-        exponents: any, biased; the result has the same, powers of two. top: one for all, or the same.
+    Shapes: exponents: any, biased; the result has the same, powers of two. top: one for all, or the same.
 
     Example:
         >>> bins_per_octave(np.array([130, 129, 128, 100]), 130).tolist()

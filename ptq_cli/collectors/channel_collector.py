@@ -38,11 +38,8 @@ class ChannelCollector:
     def update(self, array: Array) -> None:
         """Add an array's values.
 
-        Shapes:
-            array: any, with the same size along the axis, counted from the first, at each call.
-
-        Edge case:
-            An array without values adds nothing, whatever its shape.
+        Shapes: array: any, with the same size along the axis, counted from the first, at each call.
+        Edge case: An array without values adds nothing, whatever its shape.
         """
         if not array.size:
             return

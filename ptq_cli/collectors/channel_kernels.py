@@ -53,10 +53,9 @@ def count_channels(
 ) -> None:  # pragma: no cover - compiled
     """Count the finite float32 values of each channel, given as their bits; the others are passed over.
 
-    Shapes:
-        bits: (A, G, I, B), where channel ``g * B + b`` has the values ``[:, g, :, b]``.
-        table: (G * B, 6144), or (0, 6144) without bins. tops, low, high, counts: (G * B,), the biased
-        exponent of the largest octave so far, the range as ``find_range`` tells it, and how many values.
+    Shapes: bits: (A, G, I, B), where channel ``g * B + b`` has the values ``[:, g, :, b]``. table: (G * B,
+        6144), or (0, 6144) without bins. tops, low, high, counts: (G * B,), the biased exponent of the
+        largest octave so far, the range as ``find_range`` tells it, and how many values.
     """
     outer, groups, inner, beside = bits.shape
     slots = np.empty(_PIECE, np.uint16)
@@ -100,8 +99,7 @@ def gather(
 ) -> None:  # pragma: no cover - compiled
     """Copy channels that lie side by side to where each has its values in a row.
 
-    Shapes:
-        part: (N, W). gathered: at least (W, N).
+    Shapes: part: (N, W). gathered: at least (W, N).
     """
     size, width = part.shape
     if width == 1:
@@ -131,8 +129,7 @@ def count_channel(
 ) -> None:  # pragma: no cover - compiled
     """Count values of one channel.
 
-    Shapes:
-        values: (N,). slots: at least (N,). Others: as above.
+    Shapes: values: (N,). slots: at least (N,). Others: as above.
     """
     least, most = find_range(values.view(np.int32))
     if least <= _LOWEST or most >= _INFINITY:
@@ -158,8 +155,7 @@ def count_channel(
 def keep_finite(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # pragma: no cover - compiled
     """The finite values.
 
-    Shapes:
-        values: (N,).
+    Shapes: values: (N,).
     """
     finite = np.empty_like(values)
     kept = 0
@@ -174,8 +170,7 @@ def keep_finite(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:  # pr
 def raise_top(row: npt.NDArray[np.uint32], before: int, top: int) -> None:  # pragma: no cover - compiled
     """Move the counts of a channel to the bins that they have where the largest octave is a larger one.
 
-    Shapes:
-        row: (6144,).
+    Shapes: row: (6144,).
     """
     if not before:  # Zeros alone were counted.
         return
@@ -204,8 +199,7 @@ def find_channel_slots(
 ) -> None:  # pragma: no cover - compiled
     """Write each value's slot.
 
-    Shapes:
-        bits, values: (N,), the same ones. slots: at least (N,).
+    Shapes: bits, values: (N,), the same ones. slots: at least (N,).
     """
     scale = np.float32(2.0 ** (127 + CHANNEL_BITS - top))
     small = np.uint32((top - CHANNEL_BITS + 3) << 23)

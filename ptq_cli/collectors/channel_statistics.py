@@ -24,8 +24,7 @@ class ChannelHistograms:
         sizes: how many bins each channel has.
         keys, counts: as in ``BitHistogram``, with 9 bits.
 
-    Shapes:
-        sizes: (C,). keys, counts: (all bins,).
+    Shapes: sizes: (C,). keys, counts: (all bins,).
     """
 
     sizes: Counts
@@ -68,11 +67,8 @@ class ChannelStatistics:
         minimum, maximum: smallest and largest value; +inf and -inf of a channel without any.
         histograms: of each channel, or None if none were kept.
 
-    Shapes:
-        count, zeros, minimum, maximum: (C,).
-
-    Edge case:
-        Before a tensor was seen it is not known how many channels there are: then there are none.
+    Shapes: count, zeros, minimum, maximum: (C,).
+    Edge case: Before a tensor was seen it is not known how many channels there are: then there are none.
     """
 
     axis: int
@@ -101,8 +97,7 @@ class ChannelStatistics:
     def merge(self, other: "ChannelStatistics") -> "ChannelStatistics":
         """The statistics of both sets of values: exact, commutative, associative.
 
-        Raises:
-            ValueError: the two were not kept in the same way, or have different numbers of channels.
+        Raises: ValueError: the two were not kept in the same way, or have different numbers of channels.
         """
         if (self.histograms is None) != (other.histograms is None):
             raise ValueError("statistics that were kept differently do not merge")
@@ -150,8 +145,7 @@ def thin_channels(
         counts: of the bins.
         number: of channels.
 
-    Shapes:
-        channels, keys, counts: (N,).
+    Shapes: channels, keys, counts: (N,).
 
     Example:
         >>> one = np.array([127 << 11, 128 << 11, 127 << 11], np.uint32)

@@ -57,8 +57,7 @@ class ExtendedCollector:
 def count_nonfinite(values: npt.NDArray[np.float32]) -> NonFinite:
     """How many values are NaN and infinite.
 
-    Shapes:
-        values: any.
+    Shapes: values: any.
 
     Example:
         >>> count_nonfinite(np.float32([np.nan, np.inf, 0.0]))

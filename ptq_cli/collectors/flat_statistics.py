@@ -46,9 +46,8 @@ MOST_AXES = 64  # numpy has no more.
 def flatten(statistics: Mapping[str, TensorStatistics]) -> tuple[Arrays, list[Entry]]:
     """The arrays and the entries, in the order of the names.
 
-    Shapes:
-        keys, counts: (all bins,). minimum, maximum: (tensors,). channel_count and others: (all channels,);
-        channel_keys, channel_counts: (all channels' bins,).
+    Shapes: keys, counts: (all bins,). minimum, maximum: (tensors,). channel_count and others: (all
+        channels,); channel_keys, channel_counts: (all channels' bins,).
     """
     parts: dict[str, list[npt.NDArray[Any]]] = {name: [np.zeros(0, dtype)] for name, dtype in ARRAYS.items()}
     entries = []

@@ -71,8 +71,7 @@ class HistogramCollector:
     def update(self, array: Array) -> bool:
         """Add an array's values; return False if one of them is NaN or infinite, and then add nothing.
 
-        Shapes:
-            array: any.
+        Shapes: array: any.
         """
         bits = float_bits(array)
         if bits.size > SLOT_LIMIT:
@@ -84,8 +83,7 @@ class HistogramCollector:
     def make_room(self, count: int) -> int:
         """Get ready to count so many values; return the largest octave that the table has bins for.
 
-        Edge case:
-            0 as long as there are no bins, before the first values.
+        Edge case: 0 as long as there are no bins, before the first values.
         """
         # Slots are uint32, half the memory of int64: they are emptied before one could overflow.
         if self._held + count > SLOT_LIMIT:
@@ -95,8 +93,7 @@ class HistogramCollector:
     def add_counted(self, bits: npt.NDArray[np.uint32], done: int, low: int, high: int) -> bool:
         """Do as ``update`` with values of which the table has some already, as ``count_values`` tells it.
 
-        Shapes:
-            bits: (N,). done: how many are counted. low, high: their range.
+        Shapes: bits: (N,). done: how many are counted. low, high: their range.
         """
         if done < bits.size:
             least, most = find_range(bits[done:].view(np.int32))
@@ -113,8 +110,7 @@ class HistogramCollector:
     def use_table(self, table: npt.NDArray[np.uint32]) -> None:
         """Count in another table from now on; both must be empty.
 
-        Shapes:
-            table: (12304,).
+        Shapes: table: (12304,).
         """
         self._table = table
 
@@ -147,8 +143,7 @@ class HistogramCollector:
 def read_table(counts: npt.NDArray[np.int64], top: int) -> tuple[BitHistogram, int]:
     """The histogram that a table holds, and its zeros.
 
-    Shapes:
-        counts: (12304,). top: the biased exponent of the table's largest octave.
+    Shapes: counts: (12304,). top: the biased exponent of the table's largest octave.
 
     Example:
         >>> read_table(np.zeros(SLOTS, np.int64), 127)[1]

@@ -37,8 +37,7 @@ def find_range(bits: npt.NDArray[np.int32]) -> tuple[int, int]:  # pragma: no co
     The floats order as their bits do when those of negative numbers are turned round. NaN lies outside the
     infinities then, so that the range also tells whether all values are finite.
 
-    Shapes:
-        bits: (N,).
+    Shapes: bits: (N,).
     """
     low, high = np.int32(0x7FFFFFFF), np.int32(-0x80000000)
     for index in range(bits.size):
@@ -56,8 +55,7 @@ def find_ranges(
 ) -> None:  # pragma: no cover - compiled
     """Write the range of each of several arrays that lie in one piece of memory, as ``find_range`` tells it.
 
-    Shapes:
-        memory: (M,). spans: (N, 2), where an array begins and ends. ranges: (N, 2).
+    Shapes: memory: (M,). spans: (N, 2), where an array begins and ends. ranges: (N, 2).
     """
     for index in range(spans.shape[0]):
         low, high = find_range(memory[spans[index, 0] : spans[index, 1]])
@@ -70,13 +68,11 @@ def count_values(
 ) -> tuple[int, int, int]:  # pragma: no cover - compiled
     """Count float32 values, given as their bits, as far as octave ``top`` has bins for them.
 
-    Shapes:
-        bits: (N,). table: (12304,). top: the biased exponent of the largest octave, at least 12. end: how
+    Shapes: bits: (N,). table: (12304,). top: the biased exponent of the largest octave, at least 12. end: how
         many values are counted, from the first on. step: 1 adds, -1 takes away what was added.
 
-    Returns:
-        How many were counted, which is where a piece begins that has a larger octave, NaN or infinity; and
-        their range, as ``find_range`` does.
+    Returns: How many were counted, which is where a piece begins that has a larger octave, NaN or infinity;
+        and their range, as ``find_range`` does.
     """
     low, high = np.int32(0x7FFFFFFF), np.int32(-0x80000000)
     scale = np.float32(2.0 ** (138 - top))
@@ -105,8 +101,7 @@ def count_arrays(
 ) -> None:  # pragma: no cover - compiled
     """Count several arrays that lie in one piece of memory, each in its table, as ``count_values`` does.
 
-    Shapes:
-        memory: (M,). spans: (N, 2), where an array begins and ends. tables: (T, 12304). tops: (N, 2), the
+    Shapes: memory: (M,). spans: (N, 2), where an array begins and ends. tables: (T, 12304). tops: (N, 2), the
         row of an array's table, and its largest octave; where that is 0, nothing is counted. counted: (N, 3),
         what ``count_values`` returns for each.
     """
@@ -129,8 +124,7 @@ def find_slots(
 ) -> None:  # pragma: no cover - compiled
     """Write each value's slot.
 
-    Shapes:
-        bits, values: (N,), the same ones. slots: at least (N,).
+    Shapes: bits, values: (N,), the same ones. slots: at least (N,).
     """
     for index in range(bits.size):
         magnitude = bits[index] & np.uint32(0x7FFFFFFF)
@@ -148,8 +142,7 @@ def count_slots(
 ) -> None:  # pragma: no cover - compiled
     """Add ``step`` to each slot, four at a time: so the processor has four additions under way.
 
-    Shapes:
-        slots: (N,). table: as above.
+    Shapes: slots: (N,). table: as above.
     """
     whole = slots.size - slots.size % 4
     for index in range(0, whole, 4):

@@ -50,8 +50,7 @@ class MaxCollector:
     def update(self, array: Array) -> bool:
         """Add an array's values; return False if one of them is NaN or infinite, and then add nothing.
 
-        Shapes:
-            array: any.
+        Shapes: array: any.
         """
         bits = float_bits(array)
         low, high = find_range(bits.view(np.int32))
@@ -83,8 +82,7 @@ class MaxCollector:
 def float_bits(array: Array) -> npt.NDArray[np.uint32]:
     """Values as the bits of float32, in any order that memory has; float32 is not copied.
 
-    Shapes:
-        result: (N,).
+    Shapes: result: (N,).
 
     Example:
         >>> [hex(bits) for bits in float_bits(np.array([[1.0], [-0.0]]))]
@@ -128,8 +126,7 @@ def no_statistics() -> TensorStatistics:
 def as_float32(value: npt.ArrayLike) -> npt.NDArray[np.float32]:
     """A value of any float type as float32, without copying what is float32 already.
 
-    Edge case:
-        A float64 beyond float32's range becomes infinite, and is reported as such.
+    Edge case: A float64 beyond float32's range becomes infinite, and is reported as such.
     """
     # A float64 beyond float32 becomes infinite, which the collector reports by itself.
     with np.errstate(over="ignore"):

@@ -50,12 +50,9 @@ class TensorStatistics:
         histogram: the bit-keyed histogram of the finite values, or None if none was kept.
         nonfinite: how many values were NaN or infinite; none unless that was allowed.
 
-    Shapes:
-        minimum, maximum: ().
-
-    Edge case:
-        Without any finite value the minimum is +inf and the maximum -inf. Without any value at all, such
-        statistics are the neutral element of ``merge``.
+    Shapes: minimum, maximum: ().
+    Edge case: Without any finite value the minimum is +inf and the maximum -inf. Without any value at all,
+        such statistics are the neutral element of ``merge``.
     """
 
     count: int
@@ -107,8 +104,7 @@ class TensorStatistics:
     def merge(self, other: "TensorStatistics") -> "TensorStatistics":
         """The statistics of both sets of values: exact, commutative, associative.
 
-        Raises:
-            ValueError: the two were not kept in the same way, or have different numbers of channels.
+        Raises: ValueError: the two were not kept in the same way, or have different numbers of channels.
         """
         kept, others = ((item.histogram is None, item.channels is None) for item in (self, other))
         # Adding them would leave out one part's values without a word.

@@ -31,8 +31,7 @@ class TorchMaxCollector:
     def update(self, tensor: torch.Tensor) -> bool:
         """Add a tensor's values; return False if one of them is NaN or infinite, and then add nothing.
 
-        Shapes:
-            tensor: any.
+        Shapes: tensor: any.
         """
         with _memory_is_there(tensor):
             low, high = find_range(tensor)
@@ -66,8 +65,7 @@ class TorchHistogramCollector:
 
         When it returns, the values have been read: their memory may be used again.
 
-        Shapes:
-            tensor: any.
+        Shapes: tensor: any.
         """
         with _memory_is_there(tensor):
             low, high = find_range(tensor)

@@ -33,11 +33,8 @@ KEY_MASK = (1 << (9 + MANTISSA_BITS)) - 1
 def find_range(tensor: torch.Tensor) -> tuple[int, int]:
     """The smallest and the largest value, as ``kernels.find_range`` does.
 
-    Shapes:
-        tensor: any.
-
-    Edge case:
-        Without values it is the range of nothing.
+    Shapes: tensor: any.
+    Edge case: Without values it is the range of nothing.
 
     Example:
         >>> find_range(torch.tensor([1.0, 0.0]))
@@ -58,8 +55,7 @@ def find_range(tensor: torch.Tensor) -> tuple[int, int]:
 def new_table(device: torch.device) -> torch.Tensor:
     """An empty table on a device.
 
-    Shapes:
-        result: (12304,).
+    Shapes: result: (12304,).
     """
     return torch.zeros(SLOTS, dtype=torch.int64, device=device)
 
@@ -67,9 +63,8 @@ def new_table(device: torch.device) -> torch.Tensor:
 def count_values(tensor: torch.Tensor, table: torch.Tensor, top: int) -> None:
     """Add finite values to the table's counts.
 
-    Shapes:
-        tensor: any. table: (12304,). top: the biased exponent of the largest octave, at least 12; none of the
-        values is of a larger one.
+    Shapes: tensor: any. table: (12304,). top: the biased exponent of the largest octave, at least 12; none of
+        the values is of a larger one.
 
     Example:
         >>> table = new_table(torch.device("cpu"))
@@ -101,8 +96,7 @@ def count_keys(tensor: torch.Tensor) -> tuple[npt.NDArray[np.uint32], npt.NDArra
 
     It is slower than ``count_values``, and needs no table: for tensors with tiny values only.
 
-    Shapes:
-        tensor: any. keys, counts: (N,), of which keys may repeat.
+    Shapes: tensor: any. keys, counts: (N,), of which keys may repeat.
 
     Example:
         >>> keys, counts, zeros = count_keys(torch.tensor([1.0, 1.0, 0.0]))

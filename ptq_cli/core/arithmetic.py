@@ -21,17 +21,12 @@ from ptq_cli.core.tensors import Array
 def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.float32]:
     """The nearest value of a float format, as a float32.
 
-    Shapes:
-        x: any; the result has the same shape.
-
-    Edge case:
-        Of two values that are equally near, the one with an even mantissa. What is beyond the largest value,
-        infinities too, becomes the largest. A value below the smallest normal number is rounded to a multiple
-        of the smallest subnormal one, and keeps its sign where that is 0. NaN stays NaN.
-
-    Source:
-        Micikevicius et al. 2022, "FP8 formats for deep learning", section 3; ONNX Cast with ``saturate = 1``;
-        OCP Microscaling Formats (MX) 1.0, section 5.3.3, for E2M1.
+    Shapes: x: any; the result has the same shape.
+    Edge case: Of two values that are equally near, the one with an even mantissa. What is beyond the largest
+        value, infinities too, becomes the largest. A value below the smallest normal number is rounded to a
+        multiple of the smallest subnormal one, and keeps its sign where that is 0. NaN stays NaN.
+    Source: Micikevicius et al. 2022, "FP8 formats for deep learning", section 3; ONNX Cast with ``saturate =
+        1``; OCP Microscaling Formats (MX) 1.0, section 5.3.3, for E2M1.
 
     Example:
         >>> from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
@@ -70,11 +65,8 @@ class FixedGrid:
 class QuantParameters:
     """Scale and zero point of a tensor, with the format and granularity they belong to.
 
-    Shapes:
-        scale, zero_point: ``granularity.scale_shape(tensor.shape)``.
-
-    Units:
-        scale: real units per integer step. (NVIDIA's code calls the reciprocal ``scale``.)
+    Shapes: scale, zero_point: ``granularity.scale_shape(tensor.shape)``.
+    Units: scale: real units per integer step. (NVIDIA's code calls the reciprocal ``scale``.)
     """
 
     scale: FloatArray
@@ -86,8 +78,7 @@ class QuantParameters:
     def integers(self) -> IntegerFormat:
         """The format, for what is known to be integers.
 
-        Raises:
-            TypeError: it is a float format.
+        Raises: TypeError: it is a float format.
         """
         if isinstance(self.format, FloatFormat):
             raise TypeError(f"{self.format.name} has no evenly spaced steps")
@@ -97,17 +88,12 @@ class QuantParameters:
 def scale_from_amax(amax: npt.ArrayLike, format: NumberFormat) -> FloatArray:
     """The symmetric scale, ``amax / qmax``.
 
-    Shapes:
-        amax: any; the result has the same shape.
+    Shapes: amax: any; the result has the same shape.
+    Edge case: An amax not above 2^-110 gives scale 1: the channel holds zeros, and quantizes to them.
 
-    Edge case:
-        An amax not above 2^-110 gives scale 1: the channel holds zeros, and quantizes to them.
+    Raises: RecipeValueError: amax is negative, or not finite in float32.
 
-    Raises:
-        RecipeValueError: amax is negative, or not finite in float32.
-
-    Source:
-        NVIDIA pytorch-quantization, ``tensor_quant``; ONNX QuantizeLinear.
+    Source: NVIDIA pytorch-quantization, ``tensor_quant``; ONNX QuantizeLinear.
 
     Example:
         >>> from ptq_cli.core.formats import INT8, UINT8
@@ -131,14 +117,11 @@ def parameters_from_range(low: float, high: float, format: IntegerFormat) -> Qua
     zero in its last float32 bit so that the grid never reaches above ``high``: only then do runtimes see
     that a Clip before it is redundant.
 
-    Edge case:
-        A range not wider than 2^-110 gives scale 1 and the zero point of a real 0.
+    Edge case: A range not wider than 2^-110 gives scale 1 and the zero point of a real 0.
 
-    Raises:
-        RecipeValueError: the bounds are not finite or ``low > high``.
+    Raises: RecipeValueError: the bounds are not finite or ``low > high``.
 
-    Source:
-        ONNX QuantizeLinear; Krishnamoorthi 2018, "Quantizing deep convolutional networks", section 2.1.
+    Source: ONNX QuantizeLinear; Krishnamoorthi 2018, "Quantizing deep convolutional networks", section 2.1.
 
     Example:
         >>> from ptq_cli.core.formats import UINT8
@@ -167,17 +150,13 @@ def parameters_from_range(low: float, high: float, format: IntegerFormat) -> Qua
 def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> Array:
     """Quantize ``x`` to integers, or to floats of few bits, as ONNX's QuantizeLinear does.
 
-    Shapes:
-        x: any; the result has the same shape.
+    Shapes: x: any; the result has the same shape.
+    Edge case: ±inf saturates. NaN has no integer, and raises an error (ONNX Runtime turns it into qmin).
 
-    Edge case:
-        ±inf saturates. NaN has no integer, and raises an error (ONNX Runtime turns it into qmin).
+    Raises: RecipeValueError: ``x`` holds NaN.
 
-    Raises:
-        RecipeValueError: ``x`` holds NaN.
-
-    Source:
-        ONNX QuantizeLinear: opset 13 for integers, 19 for E4M3, 23 for E2M1; round half to even, saturate.
+    Source: ONNX QuantizeLinear: opset 13 for integers, 19 for E4M3, 23 for E2M1; round half to even,
+        saturate.
 
     Example:
         >>> from ptq_cli.core.formats import INT8
@@ -233,14 +212,9 @@ def _quantize(
 def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
     """The real values of integers, as ONNX's DequantizeLinear does.
 
-    Shapes:
-        q: any; the result has the same.
-
-    Edge case:
-        A product beyond float32 is ±inf, as in ONNX Runtime.
-
-    Source:
-        ONNX DequantizeLinear, opset 13.
+    Shapes: q: any; the result has the same.
+    Edge case: A product beyond float32 is ±inf, as in ONNX Runtime.
+    Source: ONNX DequantizeLinear, opset 13.
 
     Example:
         >>> from ptq_cli.core.formats import UINT8
@@ -274,11 +248,8 @@ def _dequantize(
 def fake_quantize(x: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
     """Quantize and dequantize: the value that the integer model computes with.
 
-    Shapes:
-        x: any; the result has the same shape.
-
-    Source:
-        ONNX QuantizeLinear followed by DequantizeLinear.
+    Shapes: x: any; the result has the same shape.
+    Source: ONNX QuantizeLinear followed by DequantizeLinear.
 
     Example:
         >>> from ptq_cli.core.formats import INT8
@@ -295,8 +266,7 @@ TINIEST_HALF = float(np.finfo(np.float16).smallest_subnormal)
 def to_half(array: Array) -> Array:
     """The nearest float16 of numbers, none of them infinite or 0 that was not so before.
 
-    Shapes:
-        array: any; the result has the same shape.
+    Shapes: array: any; the result has the same shape.
 
     Example:
         >>> to_half(np.float32([-3.4e38, 1e-12, 0.0, 0.1])).tolist()

@@ -32,9 +32,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It may call others that are compiled, of its own module or imported by name.
 
-    Edge case:
-        Where neither the package's folder nor the user's cache can be written, as in a read-only container,
-        each process compiles for itself.
+    Edge case: Where neither the package's folder nor the user's cache can be written, as in a read-only
+        container, each process compiles for itself.
 
     Example:
         >>> @compiled

@@ -3,8 +3,7 @@
 A checksum covers the header and the arrays, so that a damaged file is an error and never a wrong number.
 Nothing is pickled. Arrays may be mapped from a file and are then read as they are used.
 
-Source:
-    https://huggingface.co/docs/safetensors: 8 bytes of length, a JSON header, then the arrays.
+Source: https://huggingface.co/docs/safetensors: 8 bytes of length, a JSON header, then the arrays.
 """
 
 import hashlib

@@ -105,9 +105,8 @@ def _is(item: Field[Any], mark: object) -> bool:
 def encode(value: Any) -> Any:
     """A value that ``json.dumps`` can write.
 
-    Edge case:
-        The keys of a dictionary are sorted, those of a dataclass are in the order of its fields. JSON has no
-        infinity and no NaN: they become the strings ``"inf"``, ``"-inf"`` and ``"nan"``.
+    Edge case: The keys of a dictionary are sorted, those of a dataclass are in the order of its fields. JSON
+        has no infinity and no NaN: they become the strings ``"inf"``, ``"-inf"`` and ``"nan"``.
     """
     if is_dataclass(value) and not isinstance(value, type | os.PathLike):
         texts, body = _texts_of(type(value)), {key: getattr(value, key) for key in keys_of(type(value))}
@@ -134,8 +133,7 @@ def encode(value: Any) -> Any:
 def to_json(value: Any) -> str:
     """A document as JSON: keys in a fixed order, two spaces, ASCII, a newline at the end.
 
-    Edge case:
-        ASCII only, so that a name from a model cannot control the terminal that shows the file.
+    Edge case: ASCII only, so that a name from a model cannot control the terminal that shows the file.
     """
     return json.dumps(encode(value), indent=2, allow_nan=False) + "\n"
 
@@ -297,8 +295,7 @@ def _show(value: Any) -> str:
 def strict_json(content: bytes) -> Any:
     """The value of a JSON text in UTF-8.
 
-    Raises:
-        ValueError: it is not JSON, or holds NaN or Infinity, which Python's own reader accepts.
+    Raises: ValueError: it is not JSON, or holds NaN or Infinity, which Python's own reader accepts.
         RecursionError: it is nested too deeply.
     """
     # Editors of Windows begin UTF-8 with a byte order mark.

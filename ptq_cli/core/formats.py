@@ -23,8 +23,7 @@ class IntegerFormat:
         narrow_range: the most negative value is not used, so that the range is symmetric about 0
             (-127…127 for int8). An unsigned format has no narrow range.
 
-    Raises:
-        QuantizerValueError: bits outside 2…16, or an unsigned format with a narrow range.
+    Raises: QuantizerValueError: bits outside 2…16, or an unsigned format with a narrow range.
 
     Example:
         >>> IntegerFormat(8, signed=True, narrow_range=True)
@@ -183,8 +182,7 @@ class PerTensor:
 class _AlongAxes:
     """One scale for each index along some axes.
 
-    Raises:
-        AxisError: (each method) the tensor does not have one of the axes.
+    Raises: AxisError: (each method) the tensor does not have one of the axes.
     """
 
     axes: tuple[int, ...]

@@ -58,11 +58,8 @@ def give_back_freed_blocks() -> None:
     The allocator of glibc keeps freed blocks for the thread that had them, and more of them the larger they
     were: which thread is faster then decides the peak, by tens of megabytes.
 
-    Edge case:
-        Nothing happens with another allocator.
-
-    Source:
-        mallopt(3): setting ``M_MMAP_THRESHOLD`` also ends its dynamic adjustment.
+    Edge case: Nothing happens with another allocator.
+    Source: mallopt(3): setting ``M_MMAP_THRESHOLD`` also ends its dynamic adjustment.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -87,8 +84,7 @@ def no_cycle_search() -> Iterator[None]:
     are made, Python looks through all of them again and again for what could be freed, and finds nothing:
     half the time of an export. The first search after the block finds what is left over.
 
-    Edge case:
-        If the search was off already, it stays off.
+    Edge case: If the search was off already, it stays off.
 
     Example:
         >>> with no_cycle_search():

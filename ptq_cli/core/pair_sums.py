@@ -49,11 +49,8 @@ def conv_orders(
     run on from one position to the next (``ACROSS``), and OpenVINO's start again at each (``RESTART``); with
     an even number of channels these are the same.
 
-    Shapes:
-        shape: (M, C / groups, …).
-
-    Edge case:
-        With one channel in and out of each group nothing is added in 16 bits: the kernels of depthwise
+    Shapes: shape: (M, C / groups, …).
+    Edge case: With one channel in and out of each group nothing is added in 16 bits: the kernels of depthwise
         convolutions are exact.
 
     Example:
@@ -108,11 +105,8 @@ def widened_for_pairs(
 
     A value beyond ``end``, the largest integer, is cut off, and counts as that much.
 
-    Shapes:
-        weight: any; scale, and the result: ``granularity.scale_shape(weight.shape)``.
-
-    Edge case:
-        A single weight (K = 1) has no mate, and its scale stays.
+    Shapes: weight: any; scale, and the result: ``granularity.scale_shape(weight.shape)``.
+    Edge case: A single weight (K = 1) has no mate, and its scale stays.
 
     Example:
         >>> from ptq_cli.core.formats import PerAxis
@@ -143,8 +137,7 @@ def within_pairs(integers: Array, rule: PairRule) -> Array:
     After ``widened_for_pairs`` few pairs do, by a step: where float32 rounded a scale down, where a value
     was cut off, or where a weight was rounded away from the nearest integer.
 
-    Shapes:
-        integers: any; the result has the same.
+    Shapes: integers: any; the result has the same.
 
     Example:
         >>> within_pairs(np.int8([[64, 65, -64, -64]]), PairRule(128, ((1,),))).tolist()
@@ -180,8 +173,7 @@ def exceeds_pairs(integers: Array, rule: PairRule) -> bool:
 def mates_along(rule: PairRule, shape: Sequence[int]) -> npt.NDArray[np.int64]:
     """Partners of each element of a weight, as indices into the flat weight.
 
-    Shapes:
-        the result (size, orders): one mate for each order, or -1.
+    Shapes: the result (size, orders): one mate for each order, or -1.
 
     Example:
         >>> mates_along(PairRule(128, ((1,),)), (1, 3)).tolist()
@@ -216,11 +208,8 @@ def unsafe_pairs(integers: Array, rule: PairRule, axis: int) -> UnsafePairs:
 
     Its zero point is 0, and ``axis`` that of its output channels.
 
-    Shapes:
-        integers: any.
-
-    Edge case:
-        Without an order nothing can saturate.
+    Shapes: integers: any.
+    Edge case: Without an order nothing can saturate.
 
     Example:
         >>> unsafe_pairs(np.int8([[127, 127, 1], [1, 2, 3]]), PairRule(128, ((1,),)), 0)
@@ -247,8 +236,7 @@ def unsafe_pairs(integers: Array, rule: PairRule, axis: int) -> UnsafePairs:
 def _rows(weight: Array, order: Order) -> Array:
     """A weight with K behind all else.
 
-    Shapes:
-        (indices beside K, K).
+    Shapes: (indices beside K, K).
     """
     beside = [axis for axis in range(weight.ndim) if axis not in order]
     size = int(np.prod([weight.shape[axis] for axis in order], dtype=np.int64))
@@ -258,8 +246,7 @@ def _rows(weight: Array, order: Order) -> Array:
 def _mates(rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """The first and the second of each pair; a last one without a mate is left out.
 
-    Shapes:
-        rows: (R, K); both (R, K // 2).
+    Shapes: rows: (R, K); both (R, K // 2).
     """
     even = rows.shape[1] // 2 * 2
     return rows[:, 0:even:2], rows[:, 1:even:2]

@@ -53,8 +53,7 @@ _SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 def parse_duration(text: str) -> float | None:
     """How many seconds a text means; None if it is not a length of time, or 0.
 
-    Units:
-        ``s``, ``m`` or ``min``, ``h``; a number alone is seconds.
+    Units: ``s``, ``m`` or ``min``, ``h``; a number alone is seconds.
 
     Example:
         >>> parse_duration("10m"), parse_duration("1.5h"), parse_duration("soon")
@@ -77,9 +76,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 def parse_size(text: str) -> int | None:
     """The number of bytes that a text such as ``2GiB`` stands for, or None if it is not a valid size.
 
-    Units:
-        ``KiB``, ``MiB``, ``GiB`` and ``TiB`` are powers of 1024, ``KB``, ``MB``, ``GB`` and ``TB`` of 1000;
-        case does not matter. A number alone is bytes.
+    Units: ``KiB``, ``MiB``, ``GiB`` and ``TiB`` are powers of 1024, ``KB``, ``MB``, ``GB`` and ``TB`` of
+        1000; case does not matter. A number alone is bytes.
 
     Example:
         >>> parse_size("2GiB"), parse_size("1.5 MB"), parse_size("64"), parse_size("much")

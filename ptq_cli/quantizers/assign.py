@@ -42,8 +42,7 @@ class Sides:
         left_center, right_center: the centers next to the gap; where there is none, the outermost one.
         middle, middle_twice_low: the midpoint of the two, ``middle + middle_twice_low / 2`` exactly.
 
-    Shapes:
-        all: (rows, centers + 1).
+    Shapes: all: (rows, centers + 1).
     """
 
     left_mass: torch.Tensor
@@ -69,8 +68,7 @@ class Soft:
         value: the soft value.
         slope: its derivative by x.
 
-    Shapes:
-        all: (rows, values).
+    Shapes: all: (rows, values).
     """
 
     left_gap: torch.Tensor
@@ -87,8 +85,7 @@ class Soft:
 def sides_of(centers: SortedCenters, temperature: float) -> Sides:
     """The tables of each gap.
 
-    Shapes:
-        centers: (rows, centers); the tables have one column more. Centers squared is held for a moment.
+    Shapes: centers: (rows, centers); the tables have one column more. Centers squared is held for a moment.
 
     Example:
         >>> from ptq_cli.quantizers.sorted_centers import sort_centers
@@ -128,11 +125,8 @@ def soften(x: torch.Tensor, centers: SortedCenters, sides: Sides, temperature: f
     the slope is ``(2 p_left p_right d + p_equal (p_left d_left + p_right d_right)) / T``: all terms are
     positive, so that nothing cancels.
 
-    Shapes:
-        x: (rows, values), contiguous, in the centers' dtype.
-
-    Edge case:
-        Beyond the outermost center the shares stay what they are at it: the slope is 0, also at ±inf.
+    Shapes: x: (rows, values), contiguous, in the centers' dtype.
+    Edge case: Beyond the outermost center the shares stay what they are at it: the slope is 0, also at ±inf.
         NaN gives NaN.
 
     Example:
@@ -179,8 +173,7 @@ def count_gradient(soft: Soft, upstream: torch.Tensor, centers: int) -> torch.Te
 
     Sums over parts of the values add up.
 
-    Shapes:
-        upstream: (rows, values); the result is (5, rows, centers + 1), float64 where the device has it.
+    Shapes: upstream: (rows, values); the result is (5, rows, centers + 1), float64 where the device has it.
     """
     # float32 would lose what millions of values add to one gap. Apple's GPUs have nothing wider.
     wide = torch.float32 if upstream.device.type == "mps" else torch.float64
@@ -206,11 +199,8 @@ def center_gradient(sums: torch.Tensor, centers: SortedCenters, temperature: flo
 
     ``d soft / d c_k = p_k (1 + (c_k - soft) sign(x - c_k) / T)``, times upstream, summed over the values.
 
-    Shapes:
-        sums: (5, rows, centers + 1), from ``count_gradient``; the result is (rows, centers).
-
-    Edge case:
-        Equal centers get equal gradients.
+    Shapes: sums: (5, rows, centers + 1), from ``count_gradient``; the result is (rows, centers).
+    Edge case: Equal centers get equal gradients.
     """
     values = centers.values.to(sums.dtype)
     distance, kernel = _kernel(values, temperature)
@@ -303,16 +293,12 @@ def soft_assign(
         axis: one list of centers for each index along it; None for one for the tensor.
         check: refuse NaN; has no effect in a compiled graph, which cannot raise.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
-        centers: ``(n,)``, or ``(x.shape[axis], n)``, with n from 1 to 256.
-
-    Units:
-        temperature: that of x.
-
-    Edge case:
-        Beyond the outermost center the weights stay what they are at it, also for ±inf: gradient 0. A value
-        equal to a center gets no gradient through that center's distance (``sign(0) = 0``). NaN stays NaN.
+    Shapes: x: any; the result has the same, and its dtype. centers: ``(n,)``, or ``(x.shape[axis], n)``, with
+        n from 1 to 256.
+    Units: temperature: that of x.
+    Edge case: Beyond the outermost center the weights stay what they are at it, also for ±inf: gradient 0. A
+        value equal to a center gets no gradient through that center's distance (``sign(0) = 0``). NaN stays
+        NaN.
 
     Raises:
         QuantizerValueError: temperature is not positive; there is no center, more than 256, or one is not
@@ -321,8 +307,7 @@ def soft_assign(
         QuantizerShapeError: the centers' shape does not fit.
         QuantizerTypeError: one of the tensors is not a float tensor.
 
-    Source:
-        Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible
+    Source: Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible
         representations", with the distance ``|x - c|`` for its square.
 
     Example:
@@ -345,12 +330,9 @@ def quantize_to_centers(
 
     The arguments, shapes and errors are those of ``soft_assign``.
 
-    Edge case:
-        Half way between two centers the one of lower index wins, whatever their order; of equal centers the
-        first one stands for all. ±inf saturates. NaN stays NaN.
-
-    Source:
-        Agustsson et al. 2017; Mentzer et al. 2018, "Conditional probability models for deep image
+    Edge case: Half way between two centers the one of lower index wins, whatever their order; of equal
+        centers the first one stands for all. ±inf saturates. NaN stays NaN.
+    Source: Agustsson et al. 2017; Mentzer et al. 2018, "Conditional probability models for deep image
         compression": hard forward, soft backward.
 
     Example:
@@ -368,19 +350,13 @@ def quantize_to_centers(
 def hard_assign(x: torch.Tensor, centers: torch.Tensor, *, axis: int | None = None) -> torch.Tensor:
     """The index of the nearest center; integers carry no gradient.
 
-    Shapes:
-        x: any; the result has the same, as int64.
-        centers: ``(n,)``, or ``(x.shape[axis], n)``.
+    Shapes: x: any; the result has the same, as int64. centers: ``(n,)``, or ``(x.shape[axis], n)``.
+    Edge case: As ``quantize_to_centers``. In a compiled graph, which cannot raise, NaN gets some index.
 
-    Edge case:
-        As ``quantize_to_centers``. In a compiled graph, which cannot raise, NaN gets some index.
+    Raises: QuantizerValueError: x holds NaN; or as ``soft_assign``. AxisError, QuantizerShapeError,
+        QuantizerTypeError: as ``soft_assign``.
 
-    Raises:
-        QuantizerValueError: x holds NaN; or as ``soft_assign``.
-        AxisError, QuantizerShapeError, QuantizerTypeError: as ``soft_assign``.
-
-    Source:
-        Agustsson et al. 2017.
+    Source: Agustsson et al. 2017.
 
     Example:
         >>> hard_assign(torch.tensor([0.4, 0.5, 9.0]), torch.tensor([1.0, 0.0])).tolist()
@@ -405,15 +381,10 @@ def assignment_probabilities(
     For looking at an assignment, or for the entropy of the centers in a loss. Unlike the other functions it
     holds a number for every value and center. Autograd differentiates it.
 
-    Shapes:
-        x: any; the result has the same, with one more axis for the centers.
-        centers: ``(n,)``, or ``(x.shape[axis], n)``.
-
-    Edge case:
-        Beyond the outermost center the weights stay what they are at it. NaN gives NaN.
-
-    Source:
-        Agustsson et al. 2017.
+    Shapes: x: any; the result has the same, with one more axis for the centers. centers: ``(n,)``, or
+        ``(x.shape[axis], n)``.
+    Edge case: Beyond the outermost center the weights stay what they are at it. NaN gives NaN.
+    Source: Agustsson et al. 2017.
 
     Example:
         >>> found = assignment_probabilities(torch.tensor([0.5]), torch.tensor([0.0, 1.0, 9.0]), 0.1)

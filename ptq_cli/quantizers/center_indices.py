@@ -29,9 +29,7 @@ class CenterIndices:
         codebook: the centers, in the order that they were given.
         axis: the axis with one codebook for each index, not negative; or None for one codebook.
 
-    Shapes:
-        indices: the tensor's.
-        codebook: ``(n,)``, or ``(indices.shape[axis], n)``; float32.
+    Shapes: indices: the tensor's. codebook: ``(n,)``, or ``(indices.shape[axis], n)``; float32.
 
     Example:
         >>> found = encode_centers(torch.tensor([0.4, 0.6, 9.0]), torch.tensor([0.0, 1.0]))
@@ -51,8 +49,7 @@ class CenterIndices:
     def offsets(self) -> torch.Tensor:
         """Offsets of the indices to gather from all codebooks as one list.
 
-        Shapes:
-            The result broadcasts to the indices, as int32; ``()`` for one codebook.
+        Shapes: The result broadcasts to the indices, as int32; ``()`` for one codebook.
         """
         if self.axis is None:
             return torch.zeros((), dtype=torch.int32, device=self.indices.device)
@@ -67,8 +64,7 @@ class CenterIndices:
     def packed(self) -> torch.Tensor:
         """The indices as the bytes of an ONNX tensor: two a byte for uint4, otherwise one.
 
-        Shapes:
-            The result has rank 1, as uint8. An odd number of 4-bit indices is filled up with 0.
+        Shapes: The result has rank 1, as uint8. An odd number of 4-bit indices is filled up with 0.
         """
         flat = self.indices.reshape(-1)
         return pack_uint4(flat) if self.bits == 4 else flat
@@ -79,19 +75,14 @@ def encode_centers(x: torch.Tensor, centers: torch.Tensor, *, axis: int | None =
 
     ``values()`` is what ``quantize_to_centers`` gives in float32, bit for bit.
 
-    Shapes:
-        x: any; the indices have the same.
-        centers: ``(n,)``, or ``(x.shape[axis], n)``, with n from 1 to 256.
+    Shapes: x: any; the indices have the same. centers: ``(n,)``, or ``(x.shape[axis], n)``, with n from 1 to
+        256.
+    Edge case: Half way between two centers the one of lower index wins. ±inf gets the outermost center.
 
-    Edge case:
-        Half way between two centers the one of lower index wins. ±inf gets the outermost center.
+    Raises: QuantizerValueError: x holds NaN; or as ``soft_assign``. AxisError, QuantizerShapeError,
+        QuantizerTypeError: as ``soft_assign``.
 
-    Raises:
-        QuantizerValueError: x holds NaN; or as ``soft_assign``.
-        AxisError, QuantizerShapeError, QuantizerTypeError: as ``soft_assign``.
-
-    Source:
-        ONNX Gather, opset 13; Cast of uint4, opset 21. Han et al. 2016, "Deep compression", section 3.
+    Source: ONNX Gather, opset 13; Cast of uint4, opset 21. Han et al. 2016, "Deep compression", section 3.
 
     Example:
         >>> weight = torch.tensor([[0.9, -2.0], [3.0, 5.5]])
@@ -107,17 +98,12 @@ def encode_centers(x: torch.Tensor, centers: torch.Tensor, *, axis: int | None =
 def pack_uint4(indices: torch.Tensor) -> torch.Tensor:
     """4-bit numbers, two a byte, the first in the low half.
 
-    Shapes:
-        indices: (n,), uint8; the result is ((n + 1) // 2,), uint8.
+    Shapes: indices: (n,), uint8; the result is ((n + 1) // 2,), uint8.
+    Edge case: The last high half is 0 where n is odd.
 
-    Edge case:
-        The last high half is 0 where n is odd.
+    Raises: QuantizerValueError: a number needs more than 4 bits.
 
-    Raises:
-        QuantizerValueError: a number needs more than 4 bits.
-
-    Source:
-        ONNX TensorProto, ``int32_data`` and ``raw_data`` of UINT4.
+    Source: ONNX TensorProto, ``int32_data`` and ``raw_data`` of UINT4.
 
     Example:
         >>> pack_uint4(torch.tensor([1, 2, 15], dtype=torch.uint8)).tolist()
@@ -144,12 +130,10 @@ class CenterQuantizer(torch.nn.Module):
         temperature: how far the gradient reaches; may be set, to anneal it.
         axis: one list of centers for each index along it, or None.
 
-    Raises:
-        QuantizerValueError: as ``soft_assign``.
-        QuantizerShapeError, QuantizerTypeError: the centers are not a float tensor of rank 1 or 2.
+    Raises: QuantizerValueError: as ``soft_assign``. QuantizerShapeError, QuantizerTypeError: the centers are
+        not a float tensor of rank 1 or 2.
 
-    Source:
-        Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible
+    Source: Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible
         representations".
 
     Example:
@@ -214,8 +198,7 @@ class CenterQuantizer(torch.nn.Module):
     def set_extra_state(self, state: Any) -> None:
         """Take the temperature of a state dict.
 
-        Raises:
-            QuantizerValueError: there is none, or it is not positive.
+        Raises: QuantizerValueError: there is none, or it is not positive.
         """
         if not isinstance(state, dict) or not isinstance(state.get(TEMPERATURE), (int, float)):
             raise QuantizerValueError(

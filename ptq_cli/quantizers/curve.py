@@ -33,8 +33,7 @@ class Curve:
     def at(self, x: Floats) -> tuple[Floats, Floats]:
         """The results, and the gradients for an upstream gradient of 1.
 
-        Shapes:
-            x: any; both have the same.
+        Shapes: x: any; both have the same.
 
         Example:
             >>> y, gradient = Curve(torch.abs, -2.0, 2.0).at(np.array([0.5, -1.5]))

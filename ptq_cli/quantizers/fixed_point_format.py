@@ -36,8 +36,7 @@ class AutoScale:
         min_po2_exponent, max_po2_exponent: bounds of a power of two, in units of ``2^integer``.
         frozen: a scale that was reported before, to be used again.
 
-    Raises:
-        QuantizerValueError: elements_per_scale is not positive, or the bounds are not ordered.
+    Raises: QuantizerValueError: elements_per_scale is not positive, or the bounds are not ordered.
         QuantizerTypeError: elements_per_scale without an axis.
 
     Example:
@@ -77,14 +76,9 @@ class AutoScale:
 def half_away(x: torch.Tensor, step: torch.Tensor, qmax: int) -> torch.Tensor:
     """Return ``sign(x) * min(floor(|x| / step + 0.5), qmax)``: halves go away from zero.
 
-    Shapes:
-        x: float32, any; step broadcasts to it; the result has x's shape.
-
-    Edge case:
-        A step of 0, which an all-zero channel has, gives 0.
-
-    Source:
-        QKeras 0.9.0, ``quantized_bits.__call__``.
+    Shapes: x: float32, any; step broadcasts to it; the result has x's shape.
+    Edge case: A step of 0, which an all-zero channel has, gives 0.
+    Source: QKeras 0.9.0, ``quantized_bits.__call__``.
 
     Example:
         >>> half_away(torch.tensor([0.25, -0.75, 9.0]), torch.tensor(0.5), 3).tolist()
@@ -98,11 +92,8 @@ def half_away(x: torch.Tensor, step: torch.Tensor, qmax: int) -> torch.Tensor:
 def nearest_power_of_two(x: torch.Tensor) -> torch.Tensor:
     """Return ``2^round(log2(x))``, exactly: from the float's own exponent and mantissa.
 
-    Shapes:
-        x: positive normal float32, any; the result has the same.
-
-    Edge case:
-        Infinite and NaN give NaN.
+    Shapes: x: positive normal float32, any; the result has the same.
+    Edge case: Infinite and NaN give NaN.
     """
     bits = x.view(torch.int32)
     exponent = (bits >> 23) + ((bits & 0x7FFFFF) > SQRT2_MANTISSA).to(torch.int32)
@@ -124,14 +115,10 @@ def automatic_step(
         auto: the options.
         steps: how many steps a scale of 1 has, by which a frozen one is divided.
 
-    Shapes:
-        x: any; the result broadcasts to it, with size 1 where a scale is shared.
-
-    Edge case:
-        A channel of zeros has step 0, or ``2^-23`` as a power of two. One with NaN or infinities has NaN.
-
-    Source:
-        QKeras 0.9.0, ``quantized_bits.__call__`` and ``_get_least_squares_scale``.
+    Shapes: x: any; the result broadcasts to it, with size 1 where a scale is shared.
+    Edge case: A channel of zeros has step 0, or ``2^-23`` as a power of two. One with NaN or infinities has
+        NaN.
+    Source: QKeras 0.9.0, ``quantized_bits.__call__`` and ``_get_least_squares_scale``.
 
     Example:
         >>> x = torch.tensor([[0.9, 0.1], [-0.6, 0.2]])
@@ -215,8 +202,7 @@ class FixedPointFormat:
         symmetric: leaves out the most negative integer.
         keep_negative: has a sign; otherwise the integers start at 0.
 
-    Raises:
-        QuantizerValueError: bits or integer out of range, or no whole number.
+    Raises: QuantizerValueError: bits or integer out of range, or no whole number.
 
     Example:
         >>> format = FixedPointFormat(4, integer=1)
@@ -300,9 +286,7 @@ class Rounding:
 class Steps:
     """Where a tensor lies on its grid: ``integers * scale``.
 
-    Shapes:
-        integers: the tensor's, as float32.
-        scale: broadcasts to the tensor; real units per integer.
+    Shapes: integers: the tensor's, as float32. scale: broadcasts to the tensor; real units per integer.
         reported: what QKeras calls the scale: alpha, or what was found for it.
     """
 
@@ -316,16 +300,11 @@ def steps_of(
 ) -> Steps:
     """Where a float32 tensor lies on the grid.
 
-    Shapes:
-        wide: any; an alpha tensor broadcasts to it.
-
-    Edge case:
-        ±inf saturates, except with an alpha found from the tensor: the result of its channel is NaN. NaN
-        stays NaN. An alpha found from the tensor is symmetric, rounds halves away from zero, has no use for
-        stochastic rounding, and keeps negative values even without ``keep_negative``.
-
-    Source:
-        QKeras 0.9.0, ``quantized_bits.__call__``.
+    Shapes: wide: any; an alpha tensor broadcasts to it.
+    Edge case: ±inf saturates, except with an alpha found from the tensor: the result of its channel is NaN.
+        NaN stays NaN. An alpha found from the tensor is symmetric, rounds halves away from zero, has no use
+        for stochastic rounding, and keeps negative values even without ``keep_negative``.
+    Source: QKeras 0.9.0, ``quantized_bits.__call__``.
 
     Example:
         >>> found = steps_of(torch.tensor([0.3, -2.0]), FixedPointFormat(3), 2.0, AutoScale(), Rounding())

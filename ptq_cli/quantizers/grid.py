@@ -41,8 +41,7 @@ def read_parameter(name: str, value: Real, x: torch.Tensor, granularity: Granula
     Plain numbers become float64, on the CPU: they are rounded once, when what is made of them becomes
     float32. A tensor of fewer bits becomes float32, where it lies.
 
-    Shapes:
-        value: ``granularity.scale_shape(x.shape)``; the result ``granularity.broadcast_shape(x.shape)``.
+    Shapes: value: ``granularity.scale_shape(x.shape)``; the result ``granularity.broadcast_shape(x.shape)``.
     """
     tensor = (
         value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)

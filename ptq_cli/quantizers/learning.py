@@ -71,21 +71,16 @@ def learn_centers(
         axis: learn for each index along it; None for the whole tensor.
         restarts: how many first centers are tried; the best result counts.
 
-    Shapes:
-        x: any; the result is ``(count,)``, or ``(x.shape[axis], count)``, float32 on x's device, ascending.
+    Shapes: x: any; the result is ``(count,)``, or ``(x.shape[axis], count)``, float32 on x's device,
+        ascending.
+    Edge case: Where x has fewer different values than ``count``, they are the centers, and the largest is
+        repeated: a repeated center is never the nearest one, for ties go to the lower index.
 
-    Edge case:
-        Where x has fewer different values than ``count``, they are the centers, and the largest is repeated:
-        a repeated center is never the nearest one, for ties go to the lower index.
+    Raises: QuantizerValueError: count is out of range, restarts is not positive, or x holds NaN or
+        infinities. AxisError: the tensor does not have the axis. QuantizerShapeError: x has no value to learn
+        from. QuantizerTypeError: x is not a float tensor.
 
-    Raises:
-        QuantizerValueError: count is out of range, restarts is not positive, or x holds NaN or infinities.
-        AxisError: the tensor does not have the axis.
-        QuantizerShapeError: x has no value to learn from.
-        QuantizerTypeError: x is not a float tensor.
-
-    Source:
-        Arthur and Vassilvitskii 2007, "k-means++: the advantages of careful seeding"; Lloyd 1982, "Least
+    Source: Arthur and Vassilvitskii 2007, "k-means++: the advantages of careful seeding"; Lloyd 1982, "Least
         squares quantization in PCM"; Han et al. 2016, "Deep compression", section 3.
 
     Example:

@@ -21,9 +21,8 @@ MAX_CENTERS = 256  # A uint8 index tells no more apart.
 def lay_out(x: torch.Tensor, centers: torch.Tensor, axis: int | None) -> tuple[torch.Tensor, torch.Tensor]:
     """The tensor and its centers as rows, on its device, in float32, or float64 if x is.
 
-    Shapes:
-        x: any; the rows are (1, x.numel()), or (x.shape[axis], the rest).
-        centers: (centers,), or (x.shape[axis], centers); the rows are (rows, centers).
+    Shapes: x: any; the rows are (1, x.numel()), or (x.shape[axis], the rest). centers: (centers,), or
+        (x.shape[axis], centers); the rows are (rows, centers).
 
     Example:
         >>> rows, centers = lay_out(torch.zeros(2, 3), torch.zeros(3, 4), axis=1)
@@ -111,8 +110,7 @@ def require_temperature(temperature: float) -> None:
 class Midpoints:
     """Midpoints of neighbors, exactly: ``high + twice_low / 2``.
 
-    Shapes:
-        all: (rows, centers - 1).
+    Shapes: all: (rows, centers - 1).
     """
 
     high: torch.Tensor
@@ -130,9 +128,7 @@ class SortedCenters:
         midpoints: between neighbors.
         borders: the largest float that belongs to the left one of two neighbors.
 
-    Shapes:
-        values, order, first: (rows, centers).
-        midpoints, borders: (rows, centers - 1).
+    Shapes: values, order, first: (rows, centers). midpoints, borders: (rows, centers - 1).
     """
 
     values: torch.Tensor
@@ -145,12 +141,9 @@ class SortedCenters:
 def sort_centers(centers: torch.Tensor) -> SortedCenters:
     """The centers in ascending order, with the borders between them.
 
-    Shapes:
-        centers: (rows, centers), float32 or float64.
-
-    Edge case:
-        A value half way between two centers belongs to the one of lower index, whichever side that is. Of
-        equal centers the one of the lowest index stands for all.
+    Shapes: centers: (rows, centers), float32 or float64.
+    Edge case: A value half way between two centers belongs to the one of lower index, whichever side that is.
+        Of equal centers the one of the lowest index stands for all.
 
     Example:
         >>> found = sort_centers(torch.tensor([[2.0, 0.0, 1.0]]))
@@ -179,11 +172,8 @@ def sort_centers(centers: torch.Tensor) -> SortedCenters:
 def nearest(x: torch.Tensor, centers: SortedCenters) -> torch.Tensor:
     """The index, before sorting, of the center nearest to each value.
 
-    Shapes:
-        x: (rows, values), contiguous, in the centers' dtype; the result has the same, as int64.
-
-    Edge case:
-        ±inf goes to the outermost center. NaN goes to the last one, for want of a better.
+    Shapes: x: (rows, values), contiguous, in the centers' dtype; the result has the same, as int64.
+    Edge case: ±inf goes to the outermost center. NaN goes to the last one, for want of a better.
 
     Example:
         >>> nearest(torch.tensor([[0.4, 0.5, 9.0]]), sort_centers(torch.tensor([[1.0, 0.0]]))).tolist()

@@ -52,11 +52,8 @@ class _Clamp(torch.autograd.Function):
 def apply_straight_through(x: torch.Tensor, step: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """Return ``step(x)``; the gradient is that of the identity: ``dy/dx = 1``.
 
-    Shapes:
-        x: any; ``step`` must keep the shape, and must not change its argument.
-
-    Source:
-        Bengio, Léonard and Courville 2013, "Estimating or propagating gradients through stochastic
+    Shapes: x: any; ``step`` must keep the shape, and must not change its argument.
+    Source: Bengio, Léonard and Courville 2013, "Estimating or propagating gradients through stochastic
         neurons for conditional computation", section 3.1.
 
     Example:
@@ -73,14 +70,9 @@ def apply_straight_through(x: torch.Tensor, step: Callable[[torch.Tensor], torch
 def round(x: torch.Tensor) -> torch.Tensor:
     """Round half to even; ``dy/dx = 1``.
 
-    Shapes:
-        x: any; the result has the same.
-
-    Edge case:
-        NaN and ±inf stay what they are; their gradient is 1 too.
-
-    Source:
-        Bengio et al. 2013, section 3.1; SpikingJelly, ``activation_based.quantize.round``.
+    Shapes: x: any; the result has the same.
+    Edge case: NaN and ±inf stay what they are; their gradient is 1 too.
+    Source: Bengio et al. 2013, section 3.1; SpikingJelly, ``activation_based.quantize.round``.
 
     Example:
         >>> x = torch.tensor([0.5, 1.5, -0.7], requires_grad=True)
@@ -97,14 +89,9 @@ def round(x: torch.Tensor) -> torch.Tensor:
 def ceil(x: torch.Tensor) -> torch.Tensor:
     """Round up; ``dy/dx = 1``.
 
-    Shapes:
-        x: any; the result has the same.
-
-    Edge case:
-        NaN and ±inf stay what they are.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.ceil``.
+    Shapes: x: any; the result has the same.
+    Edge case: NaN and ±inf stay what they are.
+    Source: SpikingJelly, ``activation_based.quantize.ceil``.
 
     Example:
         >>> ceil(torch.tensor([0.5, -0.7, 2.0])).tolist()
@@ -116,14 +103,9 @@ def ceil(x: torch.Tensor) -> torch.Tensor:
 def floor(x: torch.Tensor) -> torch.Tensor:
     """Round down; ``dy/dx = 1``.
 
-    Shapes:
-        x: any; the result has the same.
-
-    Edge case:
-        NaN and ±inf stay what they are.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.floor``.
+    Shapes: x: any; the result has the same.
+    Edge case: NaN and ±inf stay what they are.
+    Source: SpikingJelly, ``activation_based.quantize.floor``.
 
     Example:
         >>> floor(torch.tensor([0.5, -0.7, 2.0])).tolist()
@@ -135,15 +117,10 @@ def floor(x: torch.Tensor) -> torch.Tensor:
 def clamp(x: torch.Tensor, min_value: float, max_value: float) -> torch.Tensor:
     """Clamp to ``[min_value, max_value]``; ``dy/dx = 1`` inside, edges included, and 0 elsewhere.
 
-    Shapes:
-        x: any; the result has the same.
-
-    Edge case:
-        NaN stays NaN and gets gradient 0. Where ``min_value > max_value``, everything becomes ``max_value``,
-        as in torch, and no gradient passes.
-
-    Source:
-        Bengio et al. 2013, section 3.1; SpikingJelly, ``activation_based.quantize.clamp``.
+    Shapes: x: any; the result has the same.
+    Edge case: NaN stays NaN and gets gradient 0. Where ``min_value > max_value``, everything becomes
+        ``max_value``, as in torch, and no gradient passes.
+    Source: Bengio et al. 2013, section 3.1; SpikingJelly, ``activation_based.quantize.clamp``.
 
     Example:
         >>> x = torch.tensor([-2.0, -1.0, 0.3, 1.0, 1.1], requires_grad=True)
@@ -161,8 +138,7 @@ def clamp(x: torch.Tensor, min_value: float, max_value: float) -> torch.Tensor:
 def round_backward(grad_output: torch.Tensor) -> torch.Tensor:
     """The gradient of ``round``, ``ceil`` and ``floor``: the upstream one.
 
-    Shapes:
-        grad_output: any; the result is it.
+    Shapes: grad_output: any; the result is it.
 
     Example:
         >>> round_backward(torch.tensor([2.0, -1.0])).tolist()
@@ -176,14 +152,10 @@ def clamp_backward(
 ) -> torch.Tensor:
     """The gradient of ``clamp``: the upstream one where ``min_value <= x <= max_value``, otherwise 0.
 
-    Shapes:
-        grad_output, x: the same; the result too.
-
-    Edge case:
-        An infinite or NaN gradient that does not pass becomes 0, which a product with the mask would not.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.clamp_backward``.
+    Shapes: grad_output, x: the same; the result too.
+    Edge case: An infinite or NaN gradient that does not pass becomes 0, which a product with the mask would
+        not.
+    Source: SpikingJelly, ``activation_based.quantize.clamp_backward``.
 
     Example:
         >>> clamp_backward(torch.tensor([2.0, float("inf")]), torch.tensor([1.0, 1.5]), -1.0, 1.0).tolist()
@@ -195,14 +167,11 @@ def clamp_backward(
 def pass_where(passes: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
     """The gradient where ``passes``, and 0 elsewhere.
 
-    Shapes:
-        passes, gradient: the same; the result too.
-
-    Edge case:
-        An infinite or NaN gradient that does not pass becomes 0, which a product with the mask would not.
-
-    Source:
-        NVIDIA pytorch-quantization, ``tensor_quant``: the backward of the clipped straight-through estimator.
+    Shapes: passes, gradient: the same; the result too.
+    Edge case: An infinite or NaN gradient that does not pass becomes 0, which a product with the mask would
+        not.
+    Source: NVIDIA pytorch-quantization, ``tensor_quant``: the backward of the clipped straight-through
+        estimator.
 
     Example:
         >>> pass_where(torch.tensor([True, False]), torch.tensor([2.0, float("inf")])).tolist()
@@ -235,11 +204,8 @@ def map_blocks(
         others: tensors of the same shape, or parameters that broadcast against it.
         dtype: of the result.
 
-    Shapes:
-        x: any; others: broadcast to it. The chain is given tensors of x's rank.
-
-    Edge case:
-        A tensor without elements gives one.
+    Shapes: x: any; others: broadcast to it. The chain is given tensors of x's rank.
+    Edge case: A tensor without elements gives one.
 
     Example:
         >>> map_blocks(torch.add, torch.zeros(2, 3), torch.ones(3)).tolist()
@@ -307,14 +273,9 @@ def clipped(
         high: up to where it passes, edge included.
         parameters: of the chain; they and the bounds may be on another device than x.
 
-    Shapes:
-        x: any; the result has the same, and its dtype. low, high, parameters: broadcast to x.
-
-    Edge case:
-        NaN gets gradient 0. An infinite or NaN gradient that does not pass becomes 0.
-
-    Source:
-        NVIDIA pytorch-quantization, ``tensor_quant``.
+    Shapes: x: any; the result has the same, and its dtype. low, high, parameters: broadcast to x.
+    Edge case: NaN gets gradient 0. An infinite or NaN gradient that does not pass becomes 0.
+    Source: NVIDIA pytorch-quantization, ``tensor_quant``.
 
     Example:
         >>> x = torch.tensor([-2.0, 0.6, 1.0], requires_grad=True)

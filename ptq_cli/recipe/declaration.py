@@ -59,8 +59,7 @@ class Setting:
     def allows(self, value: Any) -> bool:
         """Whether a value of its type is within the declared limits.
 
-        Edge case:
-            None is allowed, as nothing is set then. NaN is not if there is a limit.
+        Edge case: None is allowed, as nothing is set then. NaN is not if there is a limit.
         """
         if isinstance(value, str):
             is_known = not self.choices or self.is_open or value in self.choices

@@ -25,8 +25,7 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     A key that has no name, such as ``model.path``, is its own.
 
-    Edge case:
-        A percentile alone also sets the method to percentile, because no other method has one. With
+    Edge case: A percentile alone also sets the method to percentile, because no other method has one. With
         ``weight_amax="percentile"`` it is for the weights.
     """
     table: dict[str, Any] = {}

@@ -68,8 +68,8 @@ def _filled(kind: type[Any], settings: Any, name: str, where: str) -> Any:
 def overridden(settings: Any, override: Any) -> Any:
     """Return ``[weights]`` or ``[activations]`` as an override changes them.
 
-    Edge case:
-        An override that names a quantizer replaces all settings: those of another family do not apply to it.
+    Edge case: An override that names a quantizer replaces all settings: those of another family do not apply
+        to it.
 
     Example:
         >>> overridden(WeightSettings(quantizer="dorefa", bits=4), WeightSettings(bits=3)).bits

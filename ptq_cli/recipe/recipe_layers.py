@@ -73,9 +73,8 @@ def is_target_file(text: str) -> bool:
 def resolve_location(text: str, folder: Path) -> str:
     """A path or ``file.py:callable`` with the path made absolute.
 
-    Edge case:
-        ``package.module:callable`` stays as it is, unless a file of that very name exists. ``~`` is the
-        user's home.
+    Edge case: ``package.module:callable`` stays as it is, unless a file of that very name exists. ``~`` is
+        the user's home.
     """
     # Not Path.expanduser(), which raises where there is no such user; such a name is a file's.
     text = os.path.expanduser(text)  # noqa: PTH111
@@ -307,8 +306,8 @@ def _for_preference(table: Table) -> Table:
 def recipe_to_toml(recipe: Recipe, folder: Path) -> str:
     """The recipe as TOML, its locations relative to ``folder``, where the file will lie.
 
-    Edge case:
-        TOML has no null: a setting without a value is left out, and so has its default when read again.
+    Edge case: TOML has no null: a setting without a value is left out, and so has its default when read
+        again.
     """
     return escaped(tomli_w.dumps(recipe_to_table(recipe, folder)))
 

@@ -41,16 +41,11 @@ def fake_quantize_affine(
     ``[(qmin - zero_point) * scale, (qmax - zero_point) * scale]``, edges included, and 0 elsewhere;
     scale and zero point get none.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
-        scale, zero_point: ``()``, or ``(x.shape[axis],)``.
-
-    Units:
-        scale: real units per integer step.
-
-    Edge case:
-        ±inf saturates. NaN stays NaN, unless ``check`` refuses it. What depends on values is checked in eager
-        mode only, not while compiling.
+    Shapes: x: any; the result has the same, and its dtype. scale, zero_point: ``()``, or
+        ``(x.shape[axis],)``.
+    Units: scale: real units per integer step.
+    Edge case: ±inf saturates. NaN stays NaN, unless ``check`` refuses it. What depends on values is checked
+        in eager mode only, not while compiling.
 
     Raises:
         QuantizerValueError: a scale is not a positive float32, a zero point no integer of the format, or x
@@ -59,8 +54,7 @@ def fake_quantize_affine(
         QuantizerShapeError: a parameter has the wrong shape.
         AxisError: x has no such axis.
 
-    Source:
-        ONNX QuantizeLinear and DequantizeLinear, opset 13; Krishnamoorthi 2018, "Quantizing deep
+    Source: ONNX QuantizeLinear and DequantizeLinear, opset 13; Krishnamoorthi 2018, "Quantizing deep
         convolutional networks for efficient inference", sections 2.1 and 2.4.
 
     Example:

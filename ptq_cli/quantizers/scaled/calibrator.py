@@ -32,8 +32,7 @@ class Calibrator:
     def update(self, x: torch.Tensor) -> None:
         """Add a tensor's values.
 
-        Shapes:
-            x: any, with the same rank and the same sizes along the kept axes at each call.
+        Shapes: x: any, with the same rank and the same sizes along the kept axes at each call.
         """
         if not bool(torch.isfinite(x).all()):
             raise QuantizerValueError("NaN and infinite values have no range to be calibrated")
@@ -51,14 +50,13 @@ class Calibrator:
             collector.update(row)
 
     def amax(self, settings: AmaxSettings, format: IntegerFormat) -> torch.Tensor:
-        """amax by a method, from the statistics.
+        """Amax by a method, from the statistics.
 
         Args:
             settings: names the method.
             format: that the amax is for.
 
-        Shapes:
-            As the tensors', with 1 for the axes that are not kept; () without kept ones.
+        Shapes: As the tensors', with 1 for the axes that are not kept; () without kept ones.
         """
         check_amax_settings(settings)
         if not self._collectors:
@@ -81,20 +79,13 @@ def reduce_amax(x: torch.Tensor, axis: Axes = None, keepdims: bool = True) -> to
         axis: the axes that are reduced; None for all.
         keepdims: keep them with size 1, so that the result broadcasts to x.
 
-    Shapes:
-        x: any; the result is x's without the reduced axes, or with 1 there; () where one value remains.
+    Shapes: x: any; the result is x's without the reduced axes, or with 1 there; () where one value remains.
+    Units: As x.
+    Edge case: No values have the largest magnitude 0. NaN is the largest.
 
-    Units:
-        As x.
+    Raises: AxisError: x has no such axis, or it is named twice.
 
-    Edge case:
-        No values have the largest magnitude 0. NaN is the largest.
-
-    Raises:
-        AxisError: x has no such axis, or it is named twice.
-
-    Source:
-        NVIDIA pytorch-quantization 2.2.1, ``utils.reduce_amax``.
+    Source: NVIDIA pytorch-quantization 2.2.1, ``utils.reduce_amax``.
 
     Example:
         >>> x = torch.tensor([[1.0, -3.0], [2.0, 0.0]])

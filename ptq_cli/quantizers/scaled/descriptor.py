@@ -33,12 +33,11 @@ class ScaledQuantDescriptor:
         unsigned: the integers start at 0.
         narrow_range: leave out the most negative integer.
 
-    Raises:
-        QuantizerTypeError: a field has another type than it takes, or learn_amax is asked for with an axis.
-        QuantizerValueError: num_bits is negative.
+    Raises: QuantizerTypeError: a field has another type than it takes, or learn_amax is asked for with an
+        axis. QuantizerValueError: num_bits is negative.
 
-    Source:
-        NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.ScaledQuantDescriptor``; there the axis is kept too.
+    Source: NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.ScaledQuantDescriptor``; there the axis is kept
+        too.
 
     Example:
         >>> print(QuantDescriptor(num_bits=4, axis=0, name="weight"))
@@ -121,8 +120,7 @@ class ScaledQuantDescriptor:
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
         """The descriptor that ``to_dict`` told of; missing fields have their default.
 
-        Raises:
-            QuantizerTypeError: there is no such field; or as the class.
+        Raises: QuantizerTypeError: there is no such field; or as the class.
 
         Example:
             >>> QuantDescriptor.from_dict({"num_bits": 4, "axis": [0]}).axis
@@ -155,9 +153,7 @@ class ScaledQuantDescriptor:
     def from_toml(cls, text: str) -> Self:
         """The descriptor that ``to_toml`` wrote.
 
-        Raises:
-            QuantizerValueError: the text is no TOML.
-            QuantizerTypeError: as ``from_dict``.
+        Raises: QuantizerValueError: the text is no TOML. QuantizerTypeError: as ``from_dict``.
 
         Example:
             >>> QuantDescriptor.from_toml("unsigned = true").unsigned

@@ -33,20 +33,14 @@ def scaled_e4m3(
         mantissa_bits: 3.
         check: refuse NaN, which otherwise stays NaN.
 
-    Shapes:
-        inputs: any; the result has the same, and its dtype. amax: broadcasts to inputs.
+    Shapes: inputs: any; the result has the same, and its dtype. amax: broadcasts to inputs.
+    Edge case: Ties go to the even mantissa; beyond 448, ±inf too, the result is ±448. An amax not above 2^-24
+        gives 0.
 
-    Edge case:
-        Ties go to the even mantissa; beyond 448, ±inf too, the result is ±448. An amax not above 2^-24 gives
-        0.
+    Raises: UnsupportedFormatError: the bits are not 4 and 3. QuantizerValueError: amax is negative or not
+        finite, or NaN among inputs that are checked. QuantizerTypeError: inputs is not a float tensor.
 
-    Raises:
-        UnsupportedFormatError: the bits are not 4 and 3.
-        QuantizerValueError: amax is negative or not finite, or NaN among inputs that are checked.
-        QuantizerTypeError: inputs is not a float tensor.
-
-    Source:
-        Micikevicius et al. 2022, "FP8 formats for deep learning", section 3; NVIDIA pytorch-quantization
+    Source: Micikevicius et al. 2022, "FP8 formats for deep learning", section 3; NVIDIA pytorch-quantization
         2.2.1, ``tensor_quant.ScaledE4M3Function``.
 
     Example:

@@ -48,20 +48,15 @@ def learned_fake_quantize(x: torch.Tensor, amax: torch.Tensor, format: IntegerFo
         amax: the largest magnitude that is represented.
         format: bits, sign and range of the integers.
 
-    Shapes:
-        x: any; the result has the same, and its dtype. amax: broadcasts to it.
-
-    Edge case:
-        An amax not above 2^-24 gives 0, and gets gradient 0: it has died. NaN stays NaN, and makes the
+    Shapes: x: any; the result has the same, and its dtype. amax: broadcasts to it.
+    Edge case: An amax not above 2^-24 gives 0, and gets gradient 0: it has died. NaN stays NaN, and makes the
         gradient of amax NaN.
 
-    Raises:
-        QuantizerValueError: amax is negative or not finite.
-        QuantizerTypeError: x is not a float tensor, or the format unsigned and x holds negative values.
+    Raises: QuantizerValueError: amax is negative or not finite. QuantizerTypeError: x is not a float tensor,
+        or the format unsigned and x holds negative values.
 
-    Source:
-        Choi et al. 2018, "PACT: Parameterized clipping activation for quantized neural networks", section 3;
-        Esser et al. 2020, "Learned step size quantization", section 2.1.
+    Source: Choi et al. 2018, "PACT: Parameterized clipping activation for quantized neural networks", section
+        3; Esser et al. 2020, "Learned step size quantization", section 2.1.
 
     Example:
         >>> x = torch.tensor([-2.0, 0.3, 1.0], requires_grad=True)

@@ -60,23 +60,16 @@ def fake_quantize(
         axis: one amax for each index along it; None for one for the tensor.
         check: refuse NaN, which otherwise stays NaN.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
-        amax: ``()``, or ``(x.shape[axis],)``.
-
-    Edge case:
-        An amax not above 2^-24 gives 0 for every x, where the exported scale of 1 gives 0 only for
+    Shapes: x: any; the result has the same, and its dtype. amax: ``()``, or ``(x.shape[axis],)``.
+    Edge case: An amax not above 2^-24 gives 0 for every x, where the exported scale of 1 gives 0 only for
         ``|x| <= 0.5``. ±inf saturates. What depends on values is checked in eager mode only, not while
         compiling.
 
-    Raises:
-        QuantizerValueError: amax is negative or not finite, bits out of range, or x is checked and holds NaN.
-        QuantizerTypeError: x is not a float tensor, or unsigned and x holds negative values.
-        QuantizerShapeError: amax has the wrong shape.
-        AxisError: x has no such axis.
+    Raises: QuantizerValueError: amax is negative or not finite, bits out of range, or x is checked and holds
+        NaN. QuantizerTypeError: x is not a float tensor, or unsigned and x holds negative values.
+        QuantizerShapeError: amax has the wrong shape. AxisError: x has no such axis.
 
-    Source:
-        NVIDIA pytorch-quantization, ``fake_tensor_quant``, with ONNX's division by the scale in place of
+    Source: NVIDIA pytorch-quantization, ``fake_tensor_quant``, with ONNX's division by the scale in place of
         the product with its reciprocal; ONNX QuantizeLinear and DequantizeLinear, opset 13.
 
     Example:
@@ -98,8 +91,7 @@ def fake_quantize_to(
 ) -> torch.Tensor:
     """Do as ``fake_quantize``, with an amax that broadcasts to ``x`` in any way.
 
-    Shapes:
-        x: any; the result has the same. amax: broadcasts to it.
+    Shapes: x: any; the result has the same. amax: broadcasts to it.
 
     Example:
         >>> fake_quantize_to(torch.ones(2, 2), torch.tensor([[0.0, 1.0]]), IntegerFormat(8, True)).tolist()
@@ -115,8 +107,7 @@ def fake_quantize_to(
 def values_of(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
     """The values of ``fake_quantize_to``, without its checks and its gradient.
 
-    Shapes:
-        x: any; the result has the same. amax: broadcasts to it.
+    Shapes: x: any; the result has the same. amax: broadcasts to it.
 
     Example:
         >>> values_of(torch.tensor([0.4, 9.0]), torch.tensor(1.0), IntegerFormat(2, True)).tolist()
@@ -140,21 +131,14 @@ def quantize(
 
     The result carries no gradient: integers have none.
 
-    Shapes:
-        x: any; the integers have the same, as (u)int8 up to 8 bits and (u)int16 above.
-        amax: ``()``, or ``(x.shape[axis],)``; the scale has the same, in float32.
+    Shapes: x: any; the integers have the same, as (u)int8 up to 8 bits and (u)int16 above. amax: ``()``, or
+        ``(x.shape[axis],)``; the scale has the same, in float32.
+    Units: scale: real units per integer step, ``amax / qmax``.
+    Edge case: An amax not above 2^-24 gives integers 0 and scale 1. ±inf saturates.
 
-    Units:
-        scale: real units per integer step, ``amax / qmax``.
+    Raises: QuantizerValueError: x holds NaN; or as ``fake_quantize``, like the others.
 
-    Edge case:
-        An amax not above 2^-24 gives integers 0 and scale 1. ±inf saturates.
-
-    Raises:
-        QuantizerValueError: x holds NaN; or as ``fake_quantize``, like the others.
-
-    Source:
-        ONNX QuantizeLinear, opset 13.
+    Source: ONNX QuantizeLinear, opset 13.
 
     Example:
         >>> integers, scale = quantize(torch.tensor([-3.0, 0.3, 1.0]), 1.27)
@@ -173,8 +157,7 @@ def quantize_to(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Do as ``quantize``, with an amax that broadcasts to ``x`` in any way.
 
-    Shapes:
-        x: any; the integers have the same. amax: broadcasts to it; the scale has the same.
+    Shapes: x: any; the integers have the same. amax: broadcasts to it; the scale has the same.
 
     Example:
         >>> quantize_to(torch.ones(2), torch.ones(1), IntegerFormat(4, signed=False))[0].tolist()
@@ -191,11 +174,8 @@ def symmetric_scale(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ``amax / qmax``, and 0 where the channel holds zeros only, otherwise 1, both as float32.
 
-    Shapes:
-        amax: any; both have the same.
-
-    Edge case:
-        An amax not above 2^-24 gives scale 1.
+    Shapes: amax: any; both have the same.
+    Edge case: An amax not above 2^-24 gives scale 1.
 
     Example:
         >>> scale, alive = symmetric_scale(
@@ -224,14 +204,9 @@ def _check(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat, check: bo
 def rounded_steps(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """Return ``round_half_even(x / scale)`` in a new float32 tensor.
 
-    Shapes:
-        x: any; the result has the same. scale: broadcasts to it.
-
-    Edge case:
-        NaN and ±inf stay.
-
-    Source:
-        ONNX QuantizeLinear, opset 13.
+    Shapes: x: any; the result has the same. scale: broadcasts to it.
+    Edge case: NaN and ±inf stay.
+    Source: ONNX QuantizeLinear, opset 13.
 
     Example:
         >>> rounded_steps(torch.tensor([0.25, 0.75]), torch.tensor(0.5)).tolist()

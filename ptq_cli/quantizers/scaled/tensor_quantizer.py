@@ -42,16 +42,13 @@ class TensorQuantizer(nn.Module):
         amax: (), or one value for each index along the descriptor's axes: (C,), or the tensor's rank with 1
             elsewhere.
 
-    Edge case:
-        ``half()`` and its like leave amax in float32. A state dict without a descriptor, such as one that
-        holds amax alone, keeps the descriptor that is there.
+    Edge case: ``half()`` and its like leave amax in float32. A state dict without a descriptor, such as one
+        that holds amax alone, keeps the descriptor that is there.
 
-    Raises:
-        QuantizerValueError: the descriptor's bits are out of range, or its amax negative or not finite.
+    Raises: QuantizerValueError: the descriptor's bits are out of range, or its amax negative or not finite.
         UnsupportedFormatError: the descriptor asks for an E4M3 whose amax learns, or for its integers.
 
-    Source:
-        NVIDIA pytorch-quantization 2.2.1, ``nn.TensorQuantizer``, but for the arithmetic.
+    Source: NVIDIA pytorch-quantization 2.2.1, ``nn.TensorQuantizer``, but for the arithmetic.
 
     Example:
         >>> quantizer = TensorQuantizer(QuantDescriptor(num_bits=4, narrow_range=True))
@@ -89,8 +86,7 @@ class TensorQuantizer(nn.Module):
     def forward(self, x: torch.Tensor) -> Output:
         """Return x fake-quantized, or its integers and their scale where ``fake_quant`` is false.
 
-        Shapes:
-            x: any; the result has the same.
+        Shapes: x: any; the result has the same.
 
         Raises:
             QuantizerShapeError: amax does not fit x.
@@ -120,10 +116,8 @@ class TensorQuantizer(nn.Module):
         Args:
             settings: the method and its settings; by default percentile of a histogram, max without one.
 
-        Raises:
-            QuantizerValueError: nothing was calibrated.
-            MissingStatisticError: the method needs histograms; use ``calib_method="histogram"``.
-            UnknownNameError: there is no such method.
+        Raises: QuantizerValueError: nothing was calibrated. MissingStatisticError: the method needs
+            histograms; use ``calib_method="histogram"``. UnknownNameError: there is no such method.
         """
         if self._calibrator is None:
             raise QuantizerValueError(
@@ -140,8 +134,7 @@ class TensorQuantizer(nn.Module):
     def set_amax(self, amax: Real | None) -> None:
         """Set amax, or take it away.
 
-        Raises:
-            QuantizerValueError: it is negative or not finite.
+        Raises: QuantizerValueError: it is negative or not finite.
         """
         if amax is None:
             self.amax = None
@@ -172,8 +165,7 @@ class TensorQuantizer(nn.Module):
     def set_extra_state(self, state: torch.Tensor) -> None:
         """Take the descriptor that ``get_extra_state`` returned; amax stays.
 
-        Raises:
-            QuantizerValueError: the bytes are not a descriptor.
+        Raises: QuantizerValueError: the bytes are not a descriptor.
         """
         try:
             plain = json.loads(bytes(state.tolist()))
