@@ -6,12 +6,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from ptq_cli.core.arithmetic import (
-    ZERO_AMAX,
-    QuantParameters,
-    parameters_from_range,
-    scale_from_amax,
-)
+from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.formats import IntegerFormat, NumberFormat
 
 

@@ -7,9 +7,7 @@ from ptq_cli.amax.finish import ANY_SCALE, ScaleRules, finish_scale
 from ptq_cli.amax.method_registry import AUTO, find_method, require_method
 from ptq_cli.collectors.channel_statistics import ChannelStatistics
 from ptq_cli.collectors.tensor_statistics import TensorStatistics, each_channel
-from ptq_cli.core.arithmetic import (
-    QuantParameters,
-)
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.recipe.quantizer_families import ActivationFamily, FixedPointActivations, StepActivations
 from ptq_cli.recipe.sections import AmaxSettings

@@ -5,12 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.host_kernels import (
-    FLOAT_MANTISSA_BITS,
-    MAGNITUDE,
-    NOTHING,
-    find_range,
-)
+from ptq_cli.collectors.host_kernels import FLOAT_MANTISSA_BITS, MAGNITUDE, NOTHING, find_range
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.tensors import Array
 

@@ -422,7 +422,4 @@ def _pieces(rows: torch.Tensor, centers: torch.Tensor) -> Iterator[tuple[slice, 
     height = max(1, min(TABLE // centers.shape[-1] ** 2, PIECE // max(length, 1)))
     width = max(1, PIECE // height)
     for start in range(0, count, height):
-        yield (
-            slice(start, start + height),
-            [slice(left, left + width) for left in range(0, length, width)],
-        )
+        yield (slice(start, start + height), [slice(left, left + width) for left in range(0, length, width)])

@@ -75,8 +75,7 @@ def require_centers(centers: torch.Tensor) -> None:
         )
     if not 1 <= centers.shape[-1] <= MAX_CENTERS:
         raise QuantizerValueError(
-            f"{centers.shape[-1]} centers, expected 1 to {MAX_CENTERS}",
-            hint="16 fit into 4 bits, 256 into 8",
+            f"{centers.shape[-1]} centers, expected 1 to {MAX_CENTERS}", hint="16 fit into 4 bits, 256 into 8"
         )
     if torch.compiler.is_compiling() or not centers.numel():
         return

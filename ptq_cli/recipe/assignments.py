@@ -29,8 +29,7 @@ class Once:
 
     restart: bool = setting(False, "Start over instead of continuing from a checkpoint.")
     evaluate: bool | None = setting(
-        None,
-        "Evaluate the quantized model; if not set, only if a limit or evaluation data is given.",
+        None, "Evaluate the quantized model; if not set, only if a limit or evaluation data is given."
     )
     thumbnails: bool = setting(False, "Show the images whose predicted class changes in `report.html`.")
 

@@ -169,8 +169,7 @@ def _shape_of(value: object) -> tuple[int, ...] | None:
 def _check_override(override: OverrideSettings) -> None:
     if not override.match and not override.op:
         raise RecipeValueError(
-            "[[override]] has neither match nor op",
-            hint="write match = '*' to match everything",
+            "[[override]] has neither match nor op", hint="write match = '*' to match everything"
         )
     for key in ("amax", "weight_amax"):
         percentile = split_method(getattr(override, key) or "")[1]

@@ -3,10 +3,7 @@
 STATIC, DYNAMIC, FLOAT = "static", "dynamic", "float"
 ROW, TENSOR = "row", "tensor"
 # Units that share a scale of activations that become integers at each run.
-GRANULARITIES = {
-    ROW: "one scale per row of summed values",
-    TENSOR: "one scale and zero point per tensor",
-}
+GRANULARITIES = {ROW: "one scale per row of summed values", TENSOR: "one scale and zero point per tensor"}
 # Modes of activations, with what each does.
 MODES = {
     STATIC: "quantize activations with calibrated ranges",

@@ -396,11 +396,7 @@ _FAMILIES = (
         "has no operator for that",
         drawn=(
             parameter(
-                "centers",
-                16,
-                "Number of centers, learned from normally distributed values.",
-                low=2,
-                high=256,
+                "centers", 16, "Number of centers, learned from normally distributed values.", low=2, high=256
             ),
             parameter("temperature", 0.1, "How far around a center its gradient reaches.", **DRAWN),
             parameter("seed", 0, "Seed of the random numbers.", low=0, high=2**32 - 1),

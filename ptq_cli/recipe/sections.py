@@ -199,9 +199,7 @@ class RecoverySettings:
         choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
     )
     float_time: float = setting(
-        0.1,
-        "How much longer the model may take for what `float` changes, as a share.",
-        **SECONDS,
+        0.1, "How much longer the model may take for what `float` changes, as a share.", **SECONDS
     )
 
 
@@ -225,9 +223,7 @@ class ExportSettings:
         is_location=True,
     )
     soc_model: int = setting(
-        60,
-        "Qualcomm's number of the chip that `ptq export --context` compiles for, such as 60.",
-        low=1,
+        60, "Qualcomm's number of the chip that `ptq export --context` compiles for, such as 60.", low=1
     )
 
 
@@ -472,8 +468,7 @@ class MetricSettings:
         "Name in reports and limits; if not set, that of the class or function, with the output in brackets.",
     )
     arguments: dict[str, Any] = setting(
-        {},
-        "Arguments of its constructor; a function gets them in addition to output and labels.",
+        {}, "Arguments of its constructor; a function gets them in addition to output and labels."
     )
     higher_is_better: bool | None = setting(
         None, "`false` for an error; if not set, the metric itself decides."
@@ -495,8 +490,7 @@ class GateSettings:
         '`perplexity = 1.02` or `"102%"` allows 2 % more.',
     )
     min: dict[str, Limit] = setting(
-        {},
-        'Smallest value of the quantized model per metric: `sqnr_db = 25`, `top1 = 0.8` or `"80%"`.',
+        {}, 'Smallest value of the quantized model per metric: `sqnr_db = 25`, `top1 = 0.8` or `"80%"`.'
     )
     max_drift: dict[str, Limit] = setting(
         {},

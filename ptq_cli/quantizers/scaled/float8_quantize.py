@@ -3,12 +3,7 @@
 import torch
 
 from ptq_cli.core.errors import UnsupportedFormatError
-from ptq_cli.quantizers.grid import (
-    FAINT_AMAX,
-    require_amax,
-    require_float,
-    require_no_nan,
-)
+from ptq_cli.quantizers.grid import FAINT_AMAX, require_amax, require_float, require_no_nan
 from ptq_cli.quantizers.straight_through import clipped
 
 E4M3_MAX = 448.0

@@ -5,12 +5,7 @@ from typing import Any
 import torch
 
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.quantizers.grid import (
-    FAINT_AMAX,
-    require_amax,
-    require_float,
-    require_not_negative,
-)
+from ptq_cli.quantizers.grid import FAINT_AMAX, require_amax, require_float, require_not_negative
 from ptq_cli.quantizers.scaled.scaled_quantize import values_of
 from ptq_cli.quantizers.straight_through import fresh, pass_where
 

@@ -10,11 +10,7 @@ from torch import nn
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError, UnsupportedFormatError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.known_names import require_known
-from ptq_cli.quantizers.grid import (
-    Real,
-    integer_format,
-    require_amax,
-)
+from ptq_cli.quantizers.grid import Real, integer_format, require_amax
 from ptq_cli.quantizers.scaled.calibrator import Calibrator, reduce_amax
 from ptq_cli.quantizers.scaled.descriptor import E4M3, QuantDescriptor
 from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3

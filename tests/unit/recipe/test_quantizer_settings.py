@@ -19,12 +19,7 @@ from ptq_cli.recipe.quantizer_families import (
     find_family,
 )
 from ptq_cli.recipe.quantizer_settings import family_name, weight_family
-from ptq_cli.recipe.recipe_layers import (
-    decode_recipe,
-    merge_layers,
-    recipe_to_toml,
-    table_layer,
-)
+from ptq_cli.recipe.recipe_layers import decode_recipe, merge_layers, recipe_to_toml, table_layer
 from ptq_cli.recipe.sections import WeightSettings
 from tests.each_case import each_case
 

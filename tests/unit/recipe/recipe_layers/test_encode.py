@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.recipe.recipe_layers import (
-    file_layer,
-    merge_layers,
-    recipe_to_toml,
-    table_layer,
-)
+from ptq_cli.recipe.recipe_layers import file_layer, merge_layers, recipe_to_toml, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import (
     AmaxSettings,
@@ -91,12 +86,7 @@ NUMBERS = st.floats(allow_nan=False)
     metrics=st.lists(TEXTS, max_size=3),
     percentile=NUMBERS,
     overrides=st.lists(
-        st.builds(
-            OverrideSettings,
-            match=TEXTS,
-            amax=st.none() | TEXTS,
-            weight_amax=st.none() | TEXTS,
-        ),
+        st.builds(OverrideSettings, match=TEXTS, amax=st.none() | TEXTS, weight_amax=st.none() | TEXTS),
         max_size=3,
     ),
 )

@@ -246,10 +246,7 @@ def test_each_block_is_on_the_grid_of_its_own_scale(tmp_path):
     assert scale[0, 0] == np.float32(np.abs(weight[:32, 0]).max() / 7)
 
 
-@each_case(
-    "layer, name, size, shape",
-    [("body", "w2", 4, (8, 2, 3, 3)), ("head", "w4", 8, (2, 8))],
-)
+@each_case("layer, name, size, shape", [("body", "w2", 4, (8, 2, 3, 3)), ("head", "w4", 8, (2, 8))])
 def test_blocks_divide_the_axis_of_the_input_channels(tmp_path, layer, name, size, shape):
     weights = {"bits": 4, "block_size": size}
     model, placement, result = exported(tmp_path, override=[{"match": layer, "weights": weights}])
