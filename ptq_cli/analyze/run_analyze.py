@@ -53,8 +53,8 @@ from ptq_cli.qdq import metadata
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.quantizer_families import CenterWeights
-from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.recover.recovery_effects import recovered_db
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.setup.output_checks import input_files, library_versions, require_free_outputs

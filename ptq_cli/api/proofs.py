@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack, cast
 
-from ptq_cli.api.own_words import ModelLike, PathLike, as_model_path, in_own_words, request_of
+from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.passed_objects import onnx_file
+from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.devices.run_cases import SAMPLES, PackedCases, run_answers, run_pack, write_answers
 from ptq_cli.evaluation.document.device_document import DeviceAnswers

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.own_words import ModelLike, PathLike, as_path, in_own_words, request_of
+from ptq_cli.api.own_words import in_own_words
+from ptq_cli.api.requests import ModelLike, PathLike, as_path, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.folders.quantize_folder import FolderResult, run_quantize_folder
 from ptq_cli.pipeline.run_calibrate import CalibrationResult, run_calibrate

@@ -6,15 +6,9 @@ from typing import Any, Unpack
 
 from ptq_cli.analyze.analysis_subject import Question
 from ptq_cli.analyze.run_analyze import AnalysisResult, run_analyze
-from ptq_cli.api.own_words import (
-    ModelLike,
-    PathLike,
-    as_model_path,
-    evaluation_request,
-    in_own_words,
-    request_of,
-)
+from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.passed_objects import pass_data
+from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, evaluation_request, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.drift.compared_drift import Limits
 from ptq_cli.drift.run_drift import DriftOptions, DriftResult, run_drift

@@ -8,9 +8,10 @@ import torch
 
 from ptq_cli.collectors.bit_histogram import EMPTY, BitHistogram, thin
 from ptq_cli.collectors.histogram_collector import read_table
+from ptq_cli.collectors.host_kernels import SMALLEST_TOP
 from ptq_cli.collectors.max_collector import Collector, MaxCollector, is_finite, top_exponent
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
-from ptq_cli.collectors.torch_kernels import LEAST_TOP, count_keys, count_values, find_range, new_table
+from ptq_cli.collectors.torch_kernels import count_keys, count_values, find_range, new_table
 from ptq_cli.core.errors import RuntimeFailedError
 
 
@@ -57,7 +58,7 @@ class TorchHistogramCollector:
     def __init__(self) -> None:
         self._range = MaxCollector()
         self._table: torch.Tensor | None = None
-        self._top = LEAST_TOP - 1
+        self._top = SMALLEST_TOP - 1
         self._settled, self._zeros = EMPTY, 0
 
     def update(self, tensor: torch.Tensor) -> bool:
@@ -80,7 +81,7 @@ class TorchHistogramCollector:
 
     def _count(self, tensor: torch.Tensor, top: int) -> None:
         # Below 2^-115 float32 has not the octaves of the table's bins: such values are sorted instead.
-        if max(top, self._top) < LEAST_TOP:
+        if max(top, self._top) < SMALLEST_TOP:
             keys, counts, zeros = count_keys(tensor)
             self._settled = self._settled.merge(thin(keys, counts))
             self._zeros += zeros

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ptq_cli.collectors.bit_histogram import KEY_SHIFT
 from ptq_cli.collectors.host_kernels import (
     COARSE_BINS,
     COARSE_START,
@@ -25,8 +26,6 @@ from ptq_cli.collectors.host_kernels import (
 )
 
 PART_VALUES = 1 << 22  # Values of a part; it takes a dozen times 4 bytes of each besides.
-LEAST_TOP = 12  # Below 2^-115, float32 has not the octaves that the table's bins are made of.
-KEY_SHIFT = FLOAT_MANTISSA_BITS - MANTISSA_BITS
 KEY_MASK = (1 << (9 + MANTISSA_BITS)) - 1
 
 

@@ -34,7 +34,7 @@ from ptq_cli.evaluation.model_outputs import (
     require_same_shapes,
 )
 from ptq_cli.evaluation.uncertainty import Comparisons, with_interval, with_paired_intervals
-from ptq_cli.recipe.recipe_layers import relative_location
+from ptq_cli.recipe.locations import relative_location
 
 # The metrics that judge each model, made sure to exist before any model runs.
 

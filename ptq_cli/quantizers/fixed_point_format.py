@@ -283,7 +283,7 @@ class Rounding:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class FixedPointSteps:
     """Where a tensor lies on its grid: ``integers * scale``.
 
     Shapes: integers: the tensor's, as float32. scale: broadcasts to the tensor; real units per integer.
@@ -297,7 +297,7 @@ class Steps:
 
 def steps_of(
     wide: torch.Tensor, format: FixedPointFormat, alpha: Alpha, auto: AutoScale, rounding: Rounding
-) -> Steps:
+) -> FixedPointSteps:
     """Where a float32 tensor lies on the grid.
 
     Shapes: wide: any; an alpha tensor broadcasts to it.
@@ -327,12 +327,12 @@ def steps_of(
     scale = reported * format.step
     if format.is_binary:
         signs = torch.where(wide < 0, -1.0, 1.0)
-        return Steps(torch.where(torch.isnan(wide), wide, signs), scale, reported)
+        return FixedPointSteps(torch.where(torch.isnan(wide), wide, signs), scale, reported)
     # Exact: the step is a power of two. The bounds are integers, so that clamping first changes nothing, and
     # lets an infinite x have a fraction.
     position = torch.clamp(wide / format.step, format.qmin, format.qmax)
     # Adding 0 makes 0 of -0, which no integer type holds. A tensor of zeros would be optimized away.
-    return Steps(_rounded(position, rounding) + 0.0, scale, reported)
+    return FixedPointSteps(_rounded(position, rounding) + 0.0, scale, reported)
 
 
 def _rounded(position: torch.Tensor, rounding: Rounding) -> torch.Tensor:
@@ -352,7 +352,7 @@ def _given(wide: torch.Tensor, alpha: torch.Tensor | float | None) -> torch.Tens
     return torch.full((), value, device=wide.device)
 
 
-def _found(wide: torch.Tensor, format: FixedPointFormat, alpha: str, auto: AutoScale) -> Steps:
+def _found(wide: torch.Tensor, format: FixedPointFormat, alpha: str, auto: AutoScale) -> FixedPointSteps:
     if format.bits < 2:
         raise QuantizerValueError(
             f"alpha {alpha!r} needs 2 bits or more, got {format.bits}",
@@ -365,7 +365,7 @@ def _found(wide: torch.Tensor, format: FixedPointFormat, alpha: str, auto: AutoS
     qmax = (1 << (format.bits - 1)) - 1
     scaled = wide / unit
     step = automatic_step(scaled, qmax, power_of_two=alpha != AUTO, auto=auto, steps=steps)
-    return Steps(half_away(scaled, step, qmax), step * unit, step * steps)
+    return FixedPointSteps(half_away(scaled, step, qmax), step * unit, step * steps)
 
 
 def _is_whole(value: object) -> bool:

@@ -25,14 +25,8 @@ from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, REQUESTED_
 from ptq_cli.models.loading.source import ModelSource
 from ptq_cli.plan.target.target_file import known_targets, target_names
 from ptq_cli.recipe.declaration import REQUIRED, Setting
-from ptq_cli.recipe.recipe_layers import (
-    DEFAULT_PRESET,
-    file_layer,
-    map_locations,
-    merge_layers,
-    preset_layer,
-    relative_location,
-)
+from ptq_cli.recipe.locations import map_locations, relative_location
+from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, file_layer, merge_layers, preset_layer
 from ptq_cli.recipe.recovery_rungs import needs_ranges
 from ptq_cli.recipe.schema import SETTINGS, Recipe, sections
 from ptq_cli.setup.float_model import open_source

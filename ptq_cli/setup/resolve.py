@@ -25,6 +25,7 @@ from ptq_cli.plan.target.target_file import known_targets, load_target
 from ptq_cli.qdq.metadata import TARGET
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.flags import settings_to_table
+from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.recipe_layers import (
     DEFAULT_PRESET,
     FOLDER_RECIPE,
@@ -32,7 +33,6 @@ from ptq_cli.recipe.recipe_layers import (
     file_layer,
     merge_layers,
     preset_layer,
-    relative_location,
     table_layer,
 )
 from ptq_cli.recipe.recovery_rungs import settled_recovery

@@ -47,7 +47,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     require_origin,
     with_ranges_of,
 )
-from ptq_cli.recipe.recipe_layers import relative_location
+from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import EvaluationSettings, ImageSettings, ModelSettings
 from ptq_cli.runtime.engine import Engine, OpenedModel

@@ -4,9 +4,9 @@ import pytest
 
 from ptq_cli.core.errors import RecipeKeyError, UsageError
 from ptq_cli.recipe.assignments import parse_assignments
+from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
 from ptq_cli.recipe.keyword_settings import Settings
-from ptq_cli.recipe.recipe_layers import decode_recipe
 from ptq_cli.recipe.schema import FORMER_KEYS, PREFIXES, SETTINGS
 from tests.each_case import each_case
 
