@@ -82,10 +82,8 @@ def _is_unsearched(choices: Sequence[Choice]) -> bool:
 
 
 Floats = npt.NDArray[np.float32]
-
 # Scales that are tried, of the one that holds the whole block.
 SHARES = np.arange(16, 65, dtype=np.float32) / 64
-
 POINTS = 3  # Zero points that are tried with each: the nearest one and its neighbors.
 
 

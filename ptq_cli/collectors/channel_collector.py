@@ -85,7 +85,7 @@ class ChannelCollector:
             self._settled = self.statistics()
             self._begin()
         self._held += each
-        count_channels(values, self._table, self._tops, self._low, self._high, self._counts, self._with_bins)
+        count_channels(values, self._table, (self._tops, self._low, self._high, self._counts))
 
     def _unsettled(self) -> ChannelStatistics:
         seen = self._counts > 0

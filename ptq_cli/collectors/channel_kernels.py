@@ -18,56 +18,42 @@ from ptq_cli.collectors.host_kernels import SMALLEST_TOP, count_slots, find_rang
 from ptq_cli.core.compiled import compiled
 
 CHANNEL_BITS = 9
-
 # Bins of each sign; those below 8 stay empty, but for the zeros, which go round the first 8.
 CHANNEL_LINEAR_BINS = 1 << (CHANNEL_BITS + 1)
-
 CHANNEL_COARSE_START = 2 * CHANNEL_LINEAR_BINS
-
 # Slots behind are keyed by the exponent, 3 bits of the mantissa, then the sign: what is used lies together.
 CHANNEL_SLOTS = CHANNEL_COARSE_START + (1 << 12)
-
 CHANNEL_ZERO_SLOTS = 8
-
 _PIECE = 1 << 10
-
 _SIDE_BY_SIDE = 16
-
 # Values of a channel that lie in a row in memory are counted where they are, if they are so many.
 _LONG = 256
-
 _INFINITY = 0x7F800000
-
 _LOWEST = -0x7F800001
+# Of each channel: biased exponent of its largest octave, its range as ``find_range`` tells it, its values.
+Seen = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 
 @compiled
 def count_channels(
     bits: npt.NDArray[np.uint32],
     table: npt.NDArray[np.uint32],
-    tops: npt.NDArray[np.int32],
-    low: npt.NDArray[np.int32],
-    high: npt.NDArray[np.int32],
-    counts: npt.NDArray[np.int64],
-    with_bins: bool,
+    seen: Seen,
 ) -> None:  # pragma: no cover - compiled
     """Count the finite float32 values of each channel, given as their bits; the others are passed over.
 
     Shapes: bits: (A, G, I, B), where channel ``g * B + b`` has the values ``[:, g, :, b]``. table: (G * B,
-        6144), or (0, 6144) without bins. tops, low, high, counts: (G * B,), the biased exponent of the
-        largest octave so far, the range as ``find_range`` tells it, and how many values.
+        6144), or (0, 6144) without bins. seen: four of (G * B,), as ``Seen`` says.
     """
     outer, groups, inner, beside = bits.shape
     slots = np.empty(_PIECE, np.uint16)
     if beside == 1 and inner >= _LONG:
-        runs = bits.reshape(
-            outer, groups, inner
-        )  # A slice of it lies in a row, which the compiler must know.
+        runs = bits.reshape(outer, groups, inner)  # A slice lies in a row, which the compiler must know.
         for group in range(groups):
             for row in range(outer):
                 for start in range(0, inner, _PIECE):
                     values = runs[row, group, start : start + _PIECE]
-                    count_channel(values, table, group, tops, low, high, counts, slots, with_bins)
+                    count_channel(values, table, group, seen, slots)
         return
     # Rows a power of two apart would share the few lines of one set of the first-level cache.
     gathered = np.empty((_SIDE_BY_SIDE, _PIECE + 16), np.uint32)
@@ -88,8 +74,7 @@ def count_channels(
                         continue
                     for index in range(width):
                         values = gathered[index, :filled]
-                        channel = first + index
-                        count_channel(values, table, channel, tops, low, high, counts, slots, with_bins)
+                        count_channel(values, table, first + index, seen, slots)
                     filled = 0
 
 
@@ -120,17 +105,14 @@ def count_channel(
     values: npt.NDArray[np.uint32],
     table: npt.NDArray[np.uint32],
     channel: int,
-    tops: npt.NDArray[np.int32],
-    low: npt.NDArray[np.int32],
-    high: npt.NDArray[np.int32],
-    counts: npt.NDArray[np.int64],
+    seen: Seen,
     slots: npt.NDArray[np.uint16],
-    with_bins: bool,
 ) -> None:  # pragma: no cover - compiled
     """Count values of one channel.
 
     Shapes: values: (N,). slots: at least (N,). Others: as above.
     """
+    tops, low, high, counts = seen
     least, most = find_range(values.view(np.int32))
     if least <= _LOWEST or most >= _INFINITY:
         values = keep_finite(values)
@@ -139,7 +121,7 @@ def count_channel(
         return
     low[channel], high[channel] = min(low[channel], least), max(high[channel], most)
     counts[channel] += values.size
-    if not with_bins:
+    if not table.shape[0]:
         return
     # Of a negative value, turned round as an ordered integer, the complement has the exponent.
     top = max(most if most >= 0 else ~most, least if least >= 0 else ~least) >> 23

@@ -10,9 +10,7 @@ from ptq_cli.collectors.channel_kernels import CHANNEL_BITS
 from ptq_cli.collectors.host_kernels import MANTISSA_BITS
 
 MOST_CHANNELS = 1 << 14  # Their tables take 400 MB at the most.
-
 KEY_BITS = np.int64(MANTISSA_BITS + 9)
-
 Ranges = npt.NDArray[np.float32]
 
 

@@ -21,9 +21,7 @@ from ptq_cli.collectors.channel_statistics import (
 from ptq_cli.collectors.tensor_statistics import NonFinite, Range, TensorStatistics
 
 Arrays = dict[str, npt.NDArray[Any]]
-
 Entry = dict[str, Any]
-
 ARRAYS: dict[str, np.dtype[Any]] = {
     "keys": np.dtype("<u4"),
     "counts": np.dtype("<i8"),
@@ -37,9 +35,7 @@ ARRAYS: dict[str, np.dtype[Any]] = {
     "channel_keys": np.dtype("<u4"),
     "channel_counts": np.dtype("<i8"),
 }
-
 COUNT_LIMIT = 2**63
-
 MOST_AXES = 64  # numpy has no more.
 
 

@@ -42,7 +42,6 @@ def _linear_keys() -> npt.NDArray[np.int64]:
 
 
 LINEAR_KEYS = _linear_keys()
-
 COARSE_KEYS = np.arange(COARSE_BINS, dtype=np.int64) << 8
 
 

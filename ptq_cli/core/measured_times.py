@@ -2,7 +2,6 @@
 
 # Seconds: a call of ONNX Runtime takes 5 to 6 µs itself, so that shorter runs do not tell models apart.
 SHORTEST_RUN = 20e-6
-
 # Median run over a fast one: above it, other work on the machine decides what is measured.
 MOST_SPREAD = 2.0
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 M_MMAP_THRESHOLD = -3  # mallopt's number of the option, from glibc's malloc.h.
-
 OWN_BLOCK = 1 << 20
 
 

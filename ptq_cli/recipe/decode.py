@@ -13,7 +13,6 @@ from ptq_cli.core.read_files import require_name
 from ptq_cli.recipe.schema import FORMER_KEYS, Recipe
 
 Settings = TypeVar("Settings")
-
 # One value and several of each type, in messages.
 WORDS: dict[Any, tuple[str, str]] = {
     str: ("a string", "strings"),
@@ -21,8 +20,6 @@ WORDS: dict[Any, tuple[str, str]] = {
     float: ("a number", "numbers"),
     bool: ("true or false", "true or false"),
 }
-
-
 TABLE = ("a table", "tables")
 
 
