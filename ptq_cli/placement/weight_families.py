@@ -145,7 +145,7 @@ class FixedPointQuantizer:
             )
         import torch
 
-        from ptq_cli.quantizers.fixed_point_format import AutoScale
+        from ptq_cli.quantizers.automatic_scale import AutoScale
         from ptq_cli.quantizers.fixed_point_integers import quantize_fixed_point
 
         # QKeras' scale is in units of the whole range, which has 2^(bits - 1) steps.
@@ -164,7 +164,8 @@ class FixedPointQuantizer:
     def _found(self, weight: FloatArray, site: WeightSite) -> FloatArray:
         import torch
 
-        from ptq_cli.quantizers.fixed_point_format import AutoScale, FixedPointFormat, Rounding, steps_of
+        from ptq_cli.quantizers.automatic_scale import AutoScale
+        from ptq_cli.quantizers.fixed_point_format import FixedPointFormat, Rounding, steps_of
 
         steps = steps_of(
             torch.tensor(weight),

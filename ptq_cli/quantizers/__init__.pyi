@@ -2,6 +2,7 @@ from .assign import assignment_probabilities as assignment_probabilities
 from .assign import hard_assign as hard_assign
 from .assign import quantize_to_centers as quantize_to_centers
 from .assign import soft_assign as soft_assign
+from .automatic_scale import AutoScale as AutoScale
 from .center_indices import CenterIndices as CenterIndices
 from .center_indices import CenterQuantizer as CenterQuantizer
 from .center_indices import encode_centers as encode_centers
@@ -12,7 +13,6 @@ from .dorefa import clamp_by_linear as clamp_by_linear
 from .dorefa import encode_dorefa as encode_dorefa
 from .dorefa import k_bit_quantize as k_bit_quantize
 from .dorefa import k_bit_quantize_forward as k_bit_quantize_forward
-from .fixed_point_format import AutoScale as AutoScale
 from .fixed_point_format import FixedPointFormat as FixedPointFormat
 from .fixed_point_integers import FixedPointIntegers as FixedPointIntegers
 from .fixed_point_integers import fixed_point as fixed_point

@@ -7,8 +7,9 @@ import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.quantizers.automatic_scale import AutoScale
 from ptq_cli.quantizers.curve import Curve, beyond
-from ptq_cli.quantizers.fixed_point_format import Alpha, AutoScale, FixedPointFormat, Rounding, steps_of
+from ptq_cli.quantizers.fixed_point_format import Alpha, FixedPointFormat, Rounding, steps_of
 from ptq_cli.quantizers.grid import integer_dtype, require_float, require_no_nan
 from ptq_cli.quantizers.straight_through import fresh
 

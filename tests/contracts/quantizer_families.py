@@ -8,8 +8,8 @@ import torch
 from ptq_cli.core.formats import UINT8, IntegerFormat
 from ptq_cli.quantizers import dorefa, step, straight_through
 from ptq_cli.quantizers.assign import assignment_probabilities, quantize_to_centers
+from ptq_cli.quantizers.automatic_scale import AutoScale
 from ptq_cli.quantizers.center_indices import CenterQuantizer
-from ptq_cli.quantizers.fixed_point_format import AutoScale
 from ptq_cli.quantizers.fixed_point_integers import fixed_point
 from ptq_cli.quantizers.scaled.affine_quantize import fake_quantize_affine
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
