@@ -40,7 +40,7 @@ def _lines(networks: Sequence[Path], samples: int) -> Iterator[str]:
         exports = ((), *FURTHER) if folder.name == SPEECH else ((),)
         yield from _rows(folder, ["calibrate"], [], exports)
     for folder in networks:
-        count = ["--samples", str(samples), "--set", "calibration.batch_size=1"]
+        count = ["--samples", str(samples), "--set", "data.batch_size=1"]
         calibrate = ["calibrate", "model.onnx", "--data", "calib.npz", *count]
         yield from _rows(folder, calibrate, ["--eval-data", "eval.npz", *count], ((),))
 

@@ -13,9 +13,10 @@ import numpy.typing as npt
 
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import seconds, take_turns
-from ptq_cli.amax.decide import choose_weight_ranges, decide
+from ptq_cli.amax.decide import decide
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.amax.weight_ranges import choose_weight_ranges
+from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat, PerAxis
 from ptq_cli.recipe.sections import AmaxSettings

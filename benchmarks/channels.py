@@ -13,10 +13,12 @@ import numpy as np
 
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio, take_turns
-from ptq_cli.collectors.bit_histogram import ChannelStatistics
-from ptq_cli.collectors.collector_registry import ChannelCollector, make_collector
-from ptq_cli.collectors.host_kernels import CHANNEL_SLOTS
-from ptq_cli.collectors.max_collector import Collector, HistogramCollector, MaxCollector
+from ptq_cli.collectors.channel_collector import ChannelCollector
+from ptq_cli.collectors.channel_kernels import CHANNEL_SLOTS
+from ptq_cli.collectors.channel_statistics import ChannelStatistics
+from ptq_cli.collectors.collector_registry import make_collector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import Collector, MaxCollector
 from ptq_cli.runtime.machine import usable_cores
 
 ROUNDS = 9

@@ -18,19 +18,19 @@ from benchmarks.results_page import is_to_write, print_part, processor
 from ptq_cli.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.calibration.measure import CalibrationSubject, measure, open_subject
 from ptq_cli.collectors.calibration_file import Provenance, save_calibration
-from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
-from ptq_cli.core.progress import COST_LIMIT, silent
-from ptq_cli.recipe.sections import CalibrationSettings
+from ptq_cli.core.progress import silent
+from ptq_cli.recipe.sections import RuntimeSettings
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.setup.resolve import Request, Resolved, resolve
-from ptq_cli.setup.resumable import Checkpoints
+from ptq_cli.setup.resumable import COST_LIMIT, Checkpoints
 
 Snapshot = Callable[[], dict[str, TensorStatistics]]
 ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
-INTERVAL = CalibrationSettings().checkpoint_every
+INTERVAL = RuntimeSettings().checkpoint_every
 MANY_TENSORS, VALUES = 2_000, 20_000
 OFTEN = 1.0
 PROVENANCE = Provenance(
@@ -157,10 +157,8 @@ def often(subject: CalibrationSubject, resolved: Resolved, path: Path) -> str:
         samples += seen
     share = sum(timed.seconds) / (time.perf_counter() - start)
     count = len(timed.seconds)
-    what = (
-        f"CNN sample, `--set calibration.checkpoint_every={OFTEN:.0f} "
-        f"--set evaluation.checkpoint_every={OFTEN:.0f}`: {count} written while {samples:,} samples ran"
-    )
+    what = f"CNN sample, `--set runtime.checkpoint_every={OFTEN:.0f}`: "
+    what += f"{count} written while {samples:,} samples ran"
     size = path.stat().st_size / 1e6
     return f"| {what} | {len(tensors)} | {size:.1f} MB | {1e3 * median(timed.seconds):.0f} ms | {share:.3%} |"
 

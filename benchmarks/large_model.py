@@ -20,12 +20,12 @@ WIDTH, LAYERS = 8192, 10
 DECODER_LAYERS = 15
 """Of as many parameters as a language model of 1 billion."""
 COMMANDS = (
-    ("calibrate", "calibrate large.onnx --data x.npz --set calibration.batch_size=2", "at most 1.3"),
+    ("calibrate", "calibrate large.onnx --data x.npz --set data.batch_size=2", "at most 1.3"),
     ("export", "export", "at most 1.3"),
     ("evaluate", "evaluate --eval-data x.npz", "at most 1.3"),
     (
         "quantize: all stages in one process",
-        "quantize large.onnx --data x.npz --set calibration.batch_size=2 --run one",
+        "quantize large.onnx --data x.npz --set data.batch_size=2 --run one",
         "at most 1.3",
     ),
 )

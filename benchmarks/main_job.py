@@ -17,7 +17,7 @@ from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_turns
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibration.measure import measure, open_subject
-from ptq_cli.collectors.max_collector import compile_kernel
+from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.core.progress import silent
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session

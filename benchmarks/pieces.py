@@ -22,7 +22,7 @@ from benchmarks.results_page import print_part, processor, result_parser
 from ptq_cli.calibration.collect import Feeding
 from ptq_cli.calibration.measure import open_subject
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.max_collector import SharedMemory, compile_kernel
+from ptq_cli.collectors.histogram_collector import SharedMemory, compile_kernel
 from ptq_cli.core.progress import silent
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.channel_blocks import open_tapped

@@ -34,7 +34,7 @@ DECODER = (
 )
 FEATURES, HIDDEN = 32, 96
 FRAME, OVERLAP, RATE = 512, 64, 16000
-VAD = "--set model.inputs.sr=16000 --set data.frame=576 --set data.hop=512"
+VAD = "--set model.inputs.sr=16000 --set data.frame=576,512"
 VARIANTS = (
     f"quantize MODEL --data calib {VAD}",
     f"quantize MODEL --data calib {VAD} --recover all",

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
-from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 
 

@@ -170,10 +170,10 @@ def _meaning(option: click.Option) -> str:
 
 def _keys(option: click.Option) -> str:
     name = PARAMETER_NAMES.get(option.name or "", option.name or "")
-    keys = FLAG_KEYS.get(name, ())
     if name in (OVERRIDE, "exclude"):
         return "[`[[override]]`](recipe.md#override)"
-    return ", ".join(f"[`{key}`](recipe.md#{key.partition('.')[0]})" for key in keys)
+    key = FLAG_KEYS.get(name)
+    return f"[`{key}`](recipe.md#{key.partition('.')[0]})" if key else ""
 
 
 def _epilog(text: str, folder: str) -> list[str]:

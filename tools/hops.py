@@ -108,7 +108,7 @@ def _small_run() -> None:
 
 
 def _calibrate() -> None:
-    ptq_cli.calibrate("model.onnx", data="calib.npz", method="histogram", run="run", all_layers=True)
+    ptq_cli.calibrate("model.onnx", data="calib.npz", method="histogram", run="run", prefer="size")
 
 
 def _export() -> None:

@@ -40,7 +40,7 @@ those of recipes:
 After `--set`, a text is written as it is, other values as in TOML, and a list also as `1,2,3`:
 `--set image.mean=0.5,0.4,0.3`. An entry of a table has its name behind the key: `--set
 gate.max_drop.top1=1%`. Of two values for a key, the last one counts. Keys of `[run]` hold for one command,
-and no recipe has them: `run.restart`, `run.evaluate`, `run.thumbnails`, `run.suffix`.
+and no recipe has them: `run.restart`, `run.evaluate`, `run.thumbnails`.
 
 A section `[weights]` or `[activations]` that names a quantizer replaces the section of all earlier layers. A
 preset that is named on the command line overrides `recipe.toml` in the run directory.

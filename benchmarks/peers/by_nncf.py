@@ -35,7 +35,7 @@ def main() -> None:
         mode=nncf.CompressWeightsMode.INT4_ASYM,
         group_size=BLOCK,
         ratio=1.0,
-        all_layers=True,
+        prefer="size",
         dataset=nncf.Dataset(feeds),
         subset_size=len(feeds),
         **METHODS[arguments.method],

@@ -1,24 +1,20 @@
-"""What a method decides."""
+"""A range that a method decides, and the grids that hold it: even ones, powers of two, a given step."""
 
 import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import SIGN, BitHistogram
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
-from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters
-from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters, parameters_from_range, scale_from_amax
+from ptq_cli.core.formats import IntegerFormat, NumberFormat
 
 
 @dataclass(frozen=True)
 class Choice:
     """A range that a method chose.
 
-    Units:
-        low, high: as the tensor's values.
+    Units: low, high: as the tensor's values.
 
     Example:
         >>> Choice(-0.5, 2.0).amax, symmetric_choice(2.0).low
@@ -42,7 +38,7 @@ class Choice:
 
 
 def symmetric_choice(amax: float, candidates: int | None = None) -> Choice:
-    """Return the range ``[-amax, amax]``.
+    """The range ``[-amax, amax]``.
 
     Example:
         >>> symmetric_choice(3.0, candidates=2)
@@ -51,211 +47,10 @@ def symmetric_choice(amax: float, candidates: int | None = None) -> Choice:
     return Choice(-amax, amax, candidates)
 
 
-# A tensor's histogram as bins on the number line, for what is counted or drawn over it.
-
-
-Values = npt.NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class SignedBins:
-    """The bins of a histogram on the number line, in order.
-
-    Attributes:
-        low, high: each bin's ends; the outermost ones end at the smallest and the largest value.
-        counts: how many values each holds.
-
-    Shapes:
-        low, high, counts: (B,).
-    """
-
-    low: Values
-    high: Values
-    counts: npt.NDArray[np.int64]
-
-
-def signed_bins(statistics: TensorStatistics, histogram: BitHistogram) -> SignedBins:
-    """Return a tensor's bins on the number line.
-
-    Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
-        >>> collector = HistogramCollector()
-        >>> collector.update(np.array([-2.0, 0.5, 1.0], np.float32))
-        True
-        >>> bins = signed_bins(collector.statistics(), collector.statistics().histogram)
-        >>> bins.low.tolist(), bins.high.tolist(), bins.counts.tolist()
-        ([-2.0, 0.5, 1.0], [-2.0, 0.5009765625, 1.0], [1, 1, 1])
-    """
-    near, far = histogram.lower_edges().astype(np.float64), histogram.upper_edges()
-    negative = (histogram.keys & SIGN) != 0
-    # No value lies beyond the extremes, which often share a bin with nothing: 6.0 behind a ReLU6.
-    largest = np.where(negative, -statistics.low, statistics.high)
-    smallest = np.where(negative, -statistics.high, statistics.low)
-    near, far = np.maximum(near, smallest), np.minimum(far, largest)
-    low, high = np.where(negative, -far, near), np.where(negative, -near, far)
-    order = np.argsort(low, kind="stable")
-    return SignedBins(low[order], high[order], histogram.counts[order])
-
-
-def counts_between(bins: SignedBins, edges: Values) -> Values:
-    """Return how many values lie between edges, with each bin's spread evenly over it.
-
-    A drawing's counts, not a decision's: they need not be whole.
-
-    Args:
-        bins: of the tensor.
-        edges: ascending; the last interval holds its upper end.
-
-    Shapes:
-        edges: (N + 1,); the result has (N,).
-
-    Example:
-        >>> bins = SignedBins(np.array([0.0, 3.0]), np.array([2.0, 3.0]), np.array([8, 1]))
-        >>> counts_between(bins, np.array([0.0, 1.0, 2.0, 3.0])).tolist()
-        [4.0, 4.0, 1.0]
-    """
-    wide = bins.high > bins.low
-    ends = np.column_stack([bins.low[wide], bins.high[wide]]).ravel()
-    below = np.concatenate([[0], np.cumsum(bins.counts[wide])])
-    counted = np.column_stack([below[:-1], below[1:]]).ravel().astype(np.float64)
-    found = np.diff(np.interp(edges, ends, counted)) if ends.size else np.zeros(edges.size - 1)
-    # A bin of one value, such as the 6.0 behind a ReLU6, has no width to be spread over.
-    index = np.clip(np.searchsorted(edges, bins.low[~wide], side="right") - 1, 0, edges.size - 2)
-    np.add.at(found, index, bins.counts[~wide])
-    spread: Values = found
-    return spread
-
-
-# What a tensor's parameters cost it, computed from its histogram: no model is run.
-#
-# The values of a bin are taken to be spread evenly over it. In steps of the scale, ``u = x / scale``, a
-# value becomes the integer ``n(u) = clip(round(u), lowest, highest)``, and the squared error has the
-# antiderivative ``n / 12 + (u - n)^3 / 3``: rounding and clipping in one closed form, so that no grid of
-# samples is needed.
-
-
-@dataclass(frozen=True)
-class ExpectedError:
-    """The error of quantizing and dequantizing a tensor's values.
-
-    Units:
-        mse, clipping: squared units of the values; sqnr_db: decibels.
-    """
-
-    mse: Annotated[float, "Mean squared error, of all values, zeros too."]
-    clipping: Annotated[float, "The part of it that values beyond the last levels have."]
-    sqnr_db: Annotated[float, "Power of the values over that of the error; inf where there is no error."]
-
-
-def count_clipped(statistics: TensorStatistics, histogram: BitHistogram, choice: Choice) -> tuple[int, int]:
-    """Return between which numbers lies how many values are beyond a range.
-
-    The first counts the bins that begin at an end of the range or beyond it; the second also the bin that an
-    end cuts, of whose values a histogram cannot say on which side they are. Where the ends are bins' edges,
-    as those of percentiles are, the two are equal.
-
-    Edge case:
-        The smallest and the largest value themselves do not count as beyond a range that ends there.
-
-    Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
-        >>> collector = HistogramCollector()
-        >>> collector.update(np.array([0.0, 0.5, 1.0, 1.0, 4.0], np.float32))
-        True
-        >>> statistics = collector.statistics()
-        >>> count_clipped(statistics, statistics.histogram, Choice(0.0, 4.0))
-        (0, 0)
-        >>> count_clipped(statistics, statistics.histogram, Choice(0.0, 1.0001))
-        (1, 3)
-    """
-    bins = signed_bins(statistics, histogram)
-    above = (bins.low >= choice.high) & (statistics.high > choice.high)
-    below = (bins.high <= choice.low) & (statistics.low < choice.low)
-    cut = ((bins.low < choice.high) & (choice.high < bins.high)) | (
-        (bins.low < choice.low) & (choice.low < bins.high)
-    )
-    surely = int(bins.counts[above | below].sum())
-    return surely, int(bins.counts[above | below | cut].sum())
-
-
-def expected_error(
-    statistics: TensorStatistics, histogram: BitHistogram, parameters: QuantParameters
-) -> ExpectedError:
-    """Return the error that a tensor's values are expected to have with one scale and zero point.
-
-    Shapes:
-        parameters: per tensor.
-
-    Edge case:
-        Zeros are exact. A tensor without values, or of zeros only, has no error and an infinite SQNR.
-
-    Source:
-        ONNX QuantizeLinear and DequantizeLinear; within a bin, Bennett 1948, "Spectra of quantized signals".
-
-    Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
-        >>> from ptq_cli.core.arithmetic import parameters_from_range
-        >>> from ptq_cli.core.formats import UINT8
-        >>> collector = HistogramCollector()
-        >>> collector.update(np.linspace(0.0, 255.0, 100_001, dtype=np.float32))
-        True
-        >>> statistics = collector.statistics()
-        >>> full = parameters_from_range(0.0, 255.0, UINT8)
-        >>> round(expected_error(statistics, statistics.histogram, full).mse, 4)  # 1 / 12
-        0.0833
-    """
-    return error_of_bins(signed_bins(statistics, histogram), statistics.count, parameters)
-
-
-def error_of_bins(bins: SignedBins, values: int, parameters: QuantParameters) -> ExpectedError:
-    """Return the same of a tensor with so many ``values``, zeros too, whose bins are known already."""
-    scale, zero_point = float(parameters.scale), int(parameters.zero_point)
-    lowest, highest = parameters.integers.qmin - zero_point, parameters.integers.qmax - zero_point
-    low, high = bins.low / scale, bins.high / scale
-    total = _sum(_mean_error(low, high, lowest, highest), bins.counts) * scale**2
-    beyond = _mean_beyond(low - highest, high - highest) + _mean_beyond(lowest - high, lowest - low)
-    power = power_of_bins(bins)
-    count = max(values, 1)
-    sqnr = 10 * math.log10(power / total) if total > 0 and power > 0 else math.inf
-    return ExpectedError(total / count, _sum(beyond, bins.counts) * scale**2 / count, sqnr)
-
-
-def power_of_bins(bins: SignedBins) -> float:
-    """Return the sum of the squared values."""
-    return _sum((bins.low**2 + bins.low * bins.high + bins.high**2) / 3, bins.counts)
-
-
-def _sum(means: Values, counts: npt.NDArray[np.int64]) -> float:
-    return float(np.sum(means * counts))
-
-
-def _mean_error(low: Values, high: Values, lowest: int, highest: int) -> Values:
-    """Return the mean squared error, in steps, of values spread evenly over each [low, high]."""
-    first, last = (np.clip(np.rint(end), lowest, highest) for end in (low, high))
-    left, right = low - first, high - last
-    # Where one level serves the whole bin; the antiderivative's difference would lose a narrow bin's digits.
-    within = (left**2 + left * right + right**2) / 3
-    width = np.where(high > low, high - low, 1.0)
-    across = ((last - first) / 12 + (right**3 - left**3) / 3) / width
-    mean: Values = np.where(first == last, within, across)
-    return mean
-
-
-def _mean_beyond(start: Values, end: Values) -> Values:
-    """Return the mean of ``max(t, 0)^2`` for ``t`` spread evenly over each [start, end]."""
-    near, far = np.maximum(start, 0.0), np.maximum(end, 0.0)
-    share = np.where(end > start, (far - near) / np.where(end > start, end - start, 1.0), 1.0)
-    mean: Values = share * (near**2 + near * far + far**2) / 3
-    return mean
-
-
-# Parameters of activations on grids that are not spread over their range: powers of two, a given step.
-
-
 def fixed_point_parameters(
     choice: Choice, format: IntegerFormat, integer: int | None = None
 ) -> QuantParameters:
-    """Return the power-of-two scale of a tensor with ``integer`` bits before its binary point.
+    """The power-of-two scale of a tensor with ``integer`` bits before its binary point.
 
     The values lie in [0, 2^integer) where nothing is negative, otherwise in [-2^integer, 2^integer).
 
@@ -265,14 +60,9 @@ def fixed_point_parameters(
             middle makes it fit.
         integer: bits before the point, without the sign; None for as few as hold amax.
 
-    Shapes:
-        scale and zero point: ().
-
-    Edge case:
-        An amax of exactly 2^integer saturates by one step. A tensor that was always 0 gets scale 1.
-
-    Source:
-        QKeras, ``quantized_bits``; Coelho et al. 2021.
+    Shapes: scale and zero point: ().
+    Edge case: An amax of exactly 2^integer saturates by one step. A tensor that was always 0 gets scale 1.
+    Source: QKeras, ``quantized_bits``; Coelho et al. 2021.
 
     Example:
         >>> from ptq_cli.core.formats import UINT8
@@ -292,7 +82,7 @@ def fixed_point_parameters(
 
 
 def bits_before_point(amax: float) -> int:
-    """Return the smallest ``integer`` with ``amax <= 2^integer``.
+    """The smallest ``integer`` with ``amax <= 2^integer``.
 
     Example:
         >>> bits_before_point(6.0), bits_before_point(4.0), bits_before_point(0.3)
@@ -303,21 +93,16 @@ def bits_before_point(amax: float) -> int:
 
 
 def step_parameters(choice: Choice, format: IntegerFormat, step: float | None = None) -> QuantParameters:
-    """Return parameters whose values are the multiples of ``step``.
+    """Parameters whose values are the multiples of ``step``.
 
     Args:
         choice: the tensor's range, by an amax method.
         format: the integers.
         step: the distance of two values; None for the one with which the largest integer stands for amax.
 
-    Shapes:
-        scale and zero point: ().
-
-    Edge case:
-        A tensor that was always 0 gets scale 1.
-
-    Source:
-        SpikingJelly, ``step_quantize``.
+    Shapes: scale and zero point: ().
+    Edge case: A tensor that was always 0 gets scale 1.
+    Source: SpikingJelly, ``step_quantize``.
 
     Example:
         >>> from ptq_cli.core.formats import UINT8
@@ -343,3 +128,32 @@ def _parameters(scale: float, format: IntegerFormat, negative: bool) -> QuantPar
     middle = 0 if format.signed else 1 << (format.bits - 1)
     zero_point = middle if negative else format.qmin
     return QuantParameters(np.asarray(scale, np.float32), np.asarray(zero_point, np.int64), format)
+
+
+def grid_of_range(low: float, high: float, format: NumberFormat, *, symmetric: bool) -> QuantParameters:
+    """The parameters of a scaled quantizer whose grid covers a range.
+
+    Shapes: scale and zero point: ().
+    Edge case: Symmetric parameters cover the end that is further from 0; a float format has no others.
+
+    Raises: RecipeValueError: the bounds are not finite or ``low > high``.
+
+    Example:
+        >>> from ptq_cli.core.formats import INT8_NARROW, UINT8
+        >>> int(grid_of_range(-1.0, 1.0, UINT8, symmetric=False).zero_point)
+        128
+        >>> grid = grid_of_range(-1.0, 1.27, INT8_NARROW, symmetric=True)
+        >>> int(grid.zero_point), round(float(grid.scale), 6)
+        (0, 0.01)
+    """
+    if not symmetric and isinstance(format, IntegerFormat):
+        return parameters_from_range(low, high, format)
+    # An unsigned format is then the signed one, shifted: its 255 steps are shared by both sides.
+    zero_point = 0 if format.signed else -int(signed_format(format).qmin)
+    scale = scale_from_amax(max(-low, high), signed_format(format))
+    return QuantParameters(scale, np.asarray(zero_point, np.int64), format)
+
+
+def signed_format(format: NumberFormat) -> NumberFormat:
+    """The same, with a sign: its 255 steps are shared by both sides."""
+    return format if format.signed else IntegerFormat(format.bits, signed=True)

@@ -17,14 +17,12 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.linear_histogram import START_BIN, STRIDE, Counts, LinearHistogram, side_candidates
-from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.core.compiled import compiled
 
-SAME = 1e-12
-"""Divergences that differ by less are equal: their sums were rounded."""
-BEYOND = 1e-9
-"""By so much a divergence is surely not the least."""
+SAME = 1e-12  # Divergences that differ by less are equal: their sums were rounded.
+BEYOND = 1e-9  # Above the least by so much, a divergence is surely not it.
+# Turns of the search over both ends. It comes to rest after three or four; two candidates may tie for ever.
 MOST_TURNS = 16
-"""Of the search over both ends. It comes to rest after three or four; two candidates may tie for ever."""
 
 Indices = npt.NDArray[np.int64]
 Divergences = npt.NDArray[np.float64]
@@ -34,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 def entropy_amax(
     histogram: LinearHistogram, levels: int, *, start_bin: int = START_BIN, stride: int = STRIDE
 ) -> Choice:
-    """Return the symmetric range that keeps the magnitudes' distribution best.
+    """The symmetric range that keeps the magnitudes' distribution best.
 
     Args:
         histogram: of the tensor.
@@ -42,16 +40,11 @@ def entropy_amax(
         start_bin: how many bins the first candidate keeps.
         stride: how many more each following one keeps.
 
-    Units:
-        As the tensor's values: the upper edge of the last bin that is kept, at most the largest magnitude.
-
-    Edge case:
-        Of equal divergences the largest range wins. A candidate that ends in an empty bin diverges
+    Units: As the tensor's values: the upper edge of the last bin that is kept, at most the largest magnitude.
+    Edge case: Of equal divergences the largest range wins. A candidate that ends in an empty bin diverges
         infinitely, unless it clips nothing. With as many levels as bins no candidate loses anything but what
         it clips, so the whole range is the only one. No value, or only zeros: 0.
-
-    Source:
-        NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("entropy"); Migacz 2017, "8-bit
+    Source: NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("entropy"); Migacz 2017, "8-bit
         inference with TensorRT"; Csiszár 1991, "Why least squares and maximum entropy?".
 
     Example:
@@ -75,7 +68,7 @@ def entropy_amax(
 def entropy_range(
     histogram: LinearHistogram, levels: int, *, start_bin: int = START_BIN, stride: int = STRIDE
 ) -> Choice:
-    """Return the range, not symmetric, that keeps the values' distribution best.
+    """The range, not symmetric, that keeps the values' distribution best.
 
     The two ends are searched in turn, each for the best of the other, until neither moves; docs/amax.md says
     what clipping both at one magnitude loses. Where one side is empty, this is ``entropy_amax`` of an
@@ -87,8 +80,7 @@ def entropy_range(
         start_bin: how many bins on a side the first candidate keeps; a side with fewer is never clipped.
         stride: how many more each following one keeps.
 
-    Edge case:
-        As ``entropy_amax``.
+    Edge case: As ``entropy_amax``.
 
     Example:
         >>> from ptq_cli.amax.linear_histogram import histogram_of_values
@@ -127,13 +119,12 @@ def entropy_range(
 
 
 def without_spike(counts: Counts) -> Counts:
-    """Return counts with those of the first bin replaced by the second one's, as NVIDIA does.
+    """Counts with those of the first bin replaced by the second one's, as NVIDIA does.
 
     Every candidate maps the values next to 0 to 0, however many there are (half of a ReLU's, nearly all of a
     softmax's). Left as they are, they outweigh the distribution that the choice is about.
 
-    Shapes:
-        counts: (N,); the result has the same, and is a copy.
+    Shapes: counts: (N,); the result has the same, and is a copy.
 
     Example:
         >>> without_spike(np.array([900, 5, 3])).tolist()
@@ -146,7 +137,7 @@ def without_spike(counts: Counts) -> Counts:
 
 
 def _last_least(divergences: Divergences) -> int | None:
-    """Return the last index of the smallest divergence, or None if all are infinite."""
+    """The last index of the smallest divergence, or None if all are infinite."""
     least = float(divergences.min())
     if not np.isfinite(least):
         return None
@@ -157,7 +148,7 @@ def _last_least(divergences: Divergences) -> int | None:
 def window_divergences(
     counts: Counts, starts: Indices, stops: Indices, levels: int
 ) -> Divergences:  # pragma: no cover - compiled
-    """Return the divergence of each window's quantized counts from the histogram.
+    """The divergence of each window's quantized counts from the histogram.
 
     With prefix sums a window costs its levels, not its bins: within a group ``sum(p log q)`` is the group's
     sum times one logarithm, and ``sum(p log p)`` is a difference of prefix sums but for the end bins.
@@ -165,8 +156,7 @@ def window_divergences(
     The last window comes first. Of one that is sure to diverge more than the best until then, what is clipped
     alone is returned, which tells as much.
 
-    Shapes:
-        counts: (N,). starts, stops: (M,), in bins, the stop excluded. Result: (M,).
+    Shapes: counts: (N,). starts, stops: (M,), in bins, the stop excluded. Result: (M,).
     """
     bins = counts.size
     below = np.zeros(bins + 1)
@@ -209,12 +199,11 @@ def window_divergences(
 def clipped_divergence(
     below: Floats, start: int, stop: int, levels: int
 ) -> float:  # pragma: no cover - compiled
-    """Return the least that a window's counts diverge by, in counts: that of the sums of its end groups.
+    """The least that a window's counts diverge by, in counts: that of the sums of its end groups.
 
     No more is known of a window of one group.
 
-    Shapes:
-        below: (N + 1,), counts below each edge.
+    Shapes: below: (N + 1,), counts below each edge.
     """
     groups = min(levels, stop - start)
     if groups == 1:
@@ -237,8 +226,7 @@ def quantized_logarithms(
 ) -> float:  # pragma: no cover - compiled
     """Return ``sum(p log q)`` over the bins of a window.
 
-    Shapes:
-        below, occupied: (N + 1,), counts and occupied bins below each edge.
+    Shapes: below, occupied: (N + 1,), counts and occupied bins below each edge.
     """
     left, right, found = below[start], below[-1] - below[stop], 0.0
     groups = min(levels, stop - start)

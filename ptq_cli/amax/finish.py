@@ -14,14 +14,12 @@ from ptq_cli.core.arithmetic import FixedGrid, FloatArray, QuantParameters, to_h
 from ptq_cli.core.formats import FLOAT4_E2M1, FloatFormat
 from ptq_cli.core.pair_sums import PairRule, widened_for_pairs
 
+# Steps: half of int32; the other half is for the products that the kernel adds to it.
 LARGEST_BIAS = 2**30
-"""In steps. Half of int32: the other half is for the products that the kernel adds to it."""
-SMALLEST_BIAS = 1e-20
-"""Keeps the scale of a smaller one a normal float32."""
-SMALLEST_HALF = np.float32(2.0**-14)
-"""The smallest normal float16."""
+SMALLEST_BIAS = 1e-20  # A smaller bias counts as this one, so that its scale is a normal float32.
+SMALLEST_HALF = np.float32(2.0**-14)  # The smallest normal float16.
+# Only odd integers are levels, and none can give way: each of two lies up to one beyond its real number.
 ODD_LEVELS_REACH = 2
-"""Only odd integers are levels, and none can give way: each of two lies up to one beyond its real number."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,7 @@ class BiasNeed:
         values: in real units.
         input_scale: of the activation that the weight is multiplied with.
 
-    Shapes:
-        values: (C,), (1, C) or one element.
+    Shapes: values: (C,), (1, C) or one element.
     """
 
     values: FloatArray
@@ -63,19 +60,16 @@ class BiasNeed:
 def finish_scale(
     parameters: QuantParameters, rules: ScaleRules = ANY_SCALE, wanted: FloatArray | None = None
 ) -> QuantParameters:
-    """Return parameters whose scales follow the rules; finished ones stay as they are.
+    """Parameters whose scales follow the rules; finished ones stay as they are.
 
     Args:
         parameters: with the scales that a method chose, or that were finished before.
         rules: of the tensor.
         wanted: scales to have in their place, before the rules; None for those that they have.
 
-    Shapes:
-        wanted: as the scale.
-
-    Edge case:
-        A float16 scale of a float format is at least the smallest normal one: its values then only lie in
-        lower binades, which costs nothing. That of integers may be subnormal.
+    Shapes: wanted: as the scale.
+    Edge case: A float16 scale of a float format is at least the smallest normal one: its values then only lie
+        in lower binades, which costs nothing. That of integers may be subnormal.
 
     Example:
         >>> from ptq_cli.core.formats import FLOAT8_E4M3FN, INT8
@@ -111,7 +105,7 @@ def finish_weight(
     pairs: PairRule | None = None,
     bias: BiasNeed | None = None,
 ) -> tuple[QuantParameters, int]:
-    """Return a weight's finished parameters, and how many channels were widened for their bias.
+    """A weight's finished parameters, and how many channels were widened for their bias.
 
     Args:
         parameters: that a method chose.
@@ -121,8 +115,7 @@ def finish_weight(
         pairs: what two neighbors along K may add up to; None for no limit.
         bias: of the layer; None if none is stored as integers.
 
-    Shapes:
-        weight: any; zero: as the scale.
+    Shapes: weight: any; zero: as the scale.
     """
     found, widened = finish_scale(parameters, rules), 0
     if pairs is not None:
@@ -136,7 +129,7 @@ def finish_weight(
 def finish_tied(
     parameters: QuantParameters, rules: ScaleRules, others: Sequence[QuantParameters]
 ) -> QuantParameters:
-    """Return the parameters with the widest scale of all layers that share a weight and its quantizer.
+    """The parameters with the widest scale of all layers that share a weight and its quantizer.
 
     Otherwise each would have integers of its own.
     """
@@ -158,7 +151,7 @@ def _for_pairs(
 def fit_bias(
     parameters: QuantParameters, bias: BiasNeed, zero: npt.NDArray[np.bool_]
 ) -> tuple[FloatArray, int]:
-    """Return a weight's scales, changed where its bias asks for it, and how many channels were widened.
+    """A weight's scales, changed where its bias asks for it, and how many channels were widened.
 
     An int32 bias has the scale ``s_input * s_weight``. A channel with tiny weights and a large bias, as
     BatchNorm folding makes them, would overflow it: its scale is widened. A channel of zeros has no scale of
@@ -169,8 +162,7 @@ def fit_bias(
         bias: of its layer.
         zero: which channels of the weight hold zeros only; they do not count as widened.
 
-    Shapes:
-        zero and the result: as the scale.
+    Shapes: zero and the result: as the scale.
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW, PerAxis
@@ -194,10 +186,9 @@ def fit_bias(
 
 
 def next_powers_of_two(scale: FloatArray) -> FloatArray:
-    """Return the smallest powers of two that are not below the scales.
+    """The smallest powers of two that are not below the scales.
 
-    Shapes:
-        scale: any; the result has the same.
+    Shapes: scale: any; the result has the same.
 
     Example:
         >>> next_powers_of_two(np.float32([0.25, 0.26, 3.0])).tolist()

@@ -17,12 +17,11 @@ Counts = npt.NDArray[np.int64]
 Edges = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 
+# Bins of NVIDIA's HistogramCalibrator; the statistics keep 11 bits of mantissa for this number.
 BINS = 2048
-"""As many as NVIDIA's HistogramCalibrator has; the statistics keep 11 bits of mantissa for this number."""
 
 START_BIN = 128
-STRIDE = 1
-"""NVIDIA's: the first range that a search tries keeps 128 bins, and each following one a bin more."""
+STRIDE = 1  # NVIDIA's: the first range that a search tries keeps 128 bins, and each following one a bin more.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +34,8 @@ class LinearHistogram:
         low, high: the smallest and the largest value, and 0 if that is smaller or larger.
         zeros: how many values were exactly 0; no bin holds them.
 
-    Shapes:
-        negative, positive: (N,).
-
-    Units:
-        top, low, high: as the tensor's values.
+    Shapes: negative, positive: (N,).
+    Units: top, low, high: as the tensor's values.
     """
 
     negative: Counts
@@ -71,24 +67,20 @@ class LinearHistogram:
 
 
 def linear_view(statistics: TensorStatistics, bins: int = BINS) -> LinearHistogram:
-    """Return the linear histogram of a tensor's bit-keyed statistics.
+    """The linear histogram of a tensor's bit-keyed statistics.
 
     A bit-keyed bin lies on the linear bins that it overlaps. Its values are taken to be spread evenly over
     it, and the number of values below each linear edge, counted from 0 outwards for each sign, is rounded to
     a whole one, halves up. So counts stay whole, their sum stays exact, a single value lies in a single bin,
     and the same statistics always give the same view.
 
-    Shapes:
-        negative, positive: (bins,).
+    Shapes: negative, positive: (bins,).
+    Edge case: No value, or only zeros: no counts, and a top of 0.
 
-    Edge case:
-        No value, or only zeros: no counts, and a top of 0.
-
-    Raises:
-        ValueError: the statistics have no histogram.
+    Raises: ValueError: the statistics have no histogram.
 
     Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> collector = HistogramCollector()
         >>> collector.update(np.array([0.0, -1.0, 3.0, 4.0], np.float32))
         True
@@ -130,10 +122,9 @@ def _count_side(
 
 
 def histogram_of_values(values: npt.ArrayLike, bins: int = BINS, top: float | None = None) -> LinearHistogram:
-    """Return the linear histogram of values, exactly.
+    """The linear histogram of values, exactly.
 
-    Shapes:
-        values: any.
+    Shapes: values: any.
 
     Args:
         values: finite.
@@ -159,13 +150,10 @@ def histogram_of_values(values: npt.ArrayLike, bins: int = BINS, top: float | No
 
 
 def side_candidates(counts: Counts, start_bin: int, stride: int) -> Indices:
-    """Return how many bins each candidate keeps of one side; the whole side is always the last one.
+    """How many bins each candidate keeps of one side; the whole side is always the last one.
 
-    Shapes:
-        counts: (N,).
-
-    Edge case:
-        A side of fewer than ``start_bin`` bins is kept whole. An empty one has one candidate, 0.
+    Shapes: counts: (N,).
+    Edge case: A side of fewer than ``start_bin`` bins is kept whole. An empty one has one candidate, 0.
 
     Example:
         >>> side_candidates(np.array([5, 1, 1, 0, 1, 0]), start_bin=2, stride=2).tolist()

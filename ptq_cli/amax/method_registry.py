@@ -9,8 +9,8 @@ import numpy as np
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.entropy import entropy_amax, entropy_range
-from ptq_cli.amax.linear_histogram import START_BIN, LinearHistogram, histogram_of_values, linear_view
-from ptq_cli.amax.mse import MSE_START_BIN, mse_amax, mse_range
+from ptq_cli.amax.linear_histogram import LinearHistogram, histogram_of_values, linear_view
+from ptq_cli.amax.mse import mse_amax, mse_range
 from ptq_cli.amax.percentile import max_amax, missing_histogram, percentile_amax, percentile_of_values
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import FloatArray
@@ -20,11 +20,10 @@ from ptq_cli.core.known_names import require_known
 from ptq_cli.core.plugins import AMAX_METHODS, Plugin, find_plugin, plugin_names
 from ptq_cli.recipe.sections import AmaxSettings
 
-AUTO = "auto"
-"""Which ``--amax`` may also be: percentile where histograms were kept, otherwise max."""
+AUTO = "auto"  # A further value of ``--amax``: percentile where histograms were kept, otherwise max.
 
 Decide = Callable[[TensorStatistics, AmaxSettings, NumberFormat], Choice]
-Search = Callable[[LinearHistogram, AmaxSettings, IntegerFormat], Choice]
+Search = Callable[[LinearHistogram, IntegerFormat], Choice]
 DecideValues = Callable[[FloatArray, AmaxSettings, NumberFormat], Choice]
 
 
@@ -44,7 +43,7 @@ class Method:
 
 
 def clipped(statistics: TensorStatistics, amax: float) -> Choice:
-    """Return what of [min, max] lies within amax: a rare outlier on one side costs the other side nothing.
+    """Part of [min, max] within amax: a rare outlier on one side costs the other side nothing.
 
     Example:
         >>> from ptq_cli.collectors.max_collector import MaxCollector
@@ -59,35 +58,14 @@ def clipped(statistics: TensorStatistics, amax: float) -> Choice:
 
 
 def _levels(format: IntegerFormat) -> int:
-    """Return how many levels the magnitudes of a symmetric tensor share."""
+    """How many levels the magnitudes of a symmetric tensor share."""
     return 1 << (format.bits - 1 if format.signed else format.bits)
 
 
-def _entropy(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
-    start_bin = settings.start_bin or START_BIN
-    return entropy_amax(view, _levels(format), start_bin=start_bin, stride=settings.stride)
-
-
-def _entropy_asymmetric(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
-    start_bin = settings.start_bin or START_BIN
-    return entropy_range(view, 1 << format.bits, start_bin=start_bin, stride=settings.stride)
-
-
-def _mse(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
-    start_bin = settings.start_bin or MSE_START_BIN
-    return mse_amax(view, format, start_bin=start_bin, stride=settings.stride)
-
-
-def _mse_asymmetric(view: LinearHistogram, settings: AmaxSettings, format: IntegerFormat) -> Choice:
-    start_bin = settings.start_bin or MSE_START_BIN
-    return mse_range(view, format, start_bin=start_bin, stride=settings.stride)
-
-
 def integer_format(method: str, format: NumberFormat) -> IntegerFormat:
-    """Return the format if it is one of integers.
+    """The format if it is one of integers.
 
-    Raises:
-        RecipeValueError: it is one of floats, whose steps differ in size.
+    Raises: RecipeValueError: it is one of floats, whose steps differ in size.
 
     Example:
         >>> integer_format("mse", IntegerFormat(8, signed=True)).bits
@@ -102,7 +80,7 @@ def integer_format(method: str, format: NumberFormat) -> IntegerFormat:
 
 
 def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
-    """Return a method that searches the linear view."""
+    """A method that searches the linear view."""
 
     def view(statistics: TensorStatistics, settings: AmaxSettings) -> LinearHistogram:
         if statistics.histogram is None:
@@ -111,13 +89,13 @@ def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
 
     return Method(
         lambda statistics, settings, format: symmetric(
-            view(statistics, settings), settings, integer_format(name, format)
+            view(statistics, settings), integer_format(name, format)
         ),
         lambda statistics, settings, format: asymmetric(
-            view(statistics, settings), settings, integer_format(name, format)
+            view(statistics, settings), integer_format(name, format)
         ),
         lambda values, settings, format: symmetric(
-            histogram_of_values(values, settings.bins), settings, integer_format(name, format)
+            histogram_of_values(values, settings.bins), integer_format(name, format)
         ),
     )
 
@@ -141,19 +119,20 @@ METHODS: dict[str, Method] = {
             percentile_of_values(values, settings.percentile)
         ),
     ),
-    "entropy": _searching("entropy", _entropy, _entropy_asymmetric),
-    "mse": _searching("mse", _mse, _mse_asymmetric),
+    "entropy": _searching(
+        "entropy",
+        lambda view, format: entropy_amax(view, _levels(format)),
+        lambda view, format: entropy_range(view, 1 << format.bits),
+    ),
+    "mse": _searching("mse", mse_amax, mse_range),
 }
-
-
-# Amax methods of other packages: a function from a histogram of magnitudes to an amax.
 
 
 DecidePlugin = Callable[[LinearHistogram, int], Any]
 
 
 def method_names() -> tuple[str, ...]:
-    """Return the names of all methods: those of ptq, and those of plug-ins.
+    """The names of all methods: those of ptq, and those of plug-ins.
 
     Example:
         >>> method_names()[:4]
@@ -170,9 +149,7 @@ def require_method(name: str, what: str = "amax method", more: tuple[str, ...] =
         what: the setting, for the message.
         more: names that are valid, too.
 
-    Raises:
-        UnknownNameError: there is no such method.
-        PluginError: a plug-in with this name cannot be used.
+    Raises: UnknownNameError: there is no such method. PluginError: a plug-in with this name cannot be used.
 
     Example:
         >>> require_method("mse")
@@ -182,16 +159,14 @@ def require_method(name: str, what: str = "amax method", more: tuple[str, ...] =
 
 
 def find_method(name: str, what: str = "amax method", more: tuple[str, ...] = ()) -> Method:
-    """Return the method with this name; the package of a plug-in is imported now.
+    """The method with this name; the package of a plug-in is imported now.
 
     Args:
         name: what the user wrote.
         what: the setting, for the message.
         more: names that are valid there, too, for the message.
 
-    Raises:
-        UnknownNameError: there is no such method.
-        PluginError: a plug-in with this name cannot be used.
+    Raises: UnknownNameError: there is no such method. PluginError: a plug-in with this name cannot be used.
 
     Example:
         >>> find_method("max") is METHODS["max"]
@@ -235,7 +210,7 @@ def _method_of(plugin: Plugin) -> Method:
 
 
 def _amax(plugin: Plugin, function: DecidePlugin, view: LinearHistogram, levels: int) -> float:
-    """Return what the function of a plug-in decides; it is not asked about a tensor that was always 0."""
+    """Amax of a plug-in's function; it is not asked about a tensor that was always 0."""
     if view.top == 0.0:
         return 0.0
     try:

@@ -19,21 +19,17 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.linear_histogram import STRIDE, Counts, Indices, LinearHistogram, side_candidates
-from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.core.compiled import compiled
 from ptq_cli.core.formats import IntegerFormat
-
-# The loops of the mse method, compiled. ``mse`` says what they compute and why.
-
 
 Floats = npt.NDArray[np.float64]
 
 
 @compiled
 def prefix_sums(counts: Counts, width: float) -> tuple[Floats, Floats, float]:  # pragma: no cover - compiled
-    """Return how many values lie below each edge, the sum of their centers, and the sum of all squares.
+    """How many values lie below each edge, the sum of their centers, and the sum of all squares.
 
-    Shapes:
-        counts: (N,); sums: (N + 1,).
+    Shapes: counts: (N,); sums: (N + 1,).
     """
     below, moment, square = np.zeros(counts.size + 1), np.zeros(counts.size + 1), 0.0
     for index in range(counts.size):
@@ -50,8 +46,7 @@ def threshold_sums(
 ) -> None:  # pragma: no cover - compiled
     """Fill in the running sums of ``G`` over the rounding thresholds ``scale / 2``, ``3 scale / 2``, ….
 
-    Shapes:
-        below, moment: (N + 1,). sums: (steps + 1,), of which the first is 0.
+    Shapes: below, moment: (N + 1,). sums: (steps + 1,), of which the first is 0.
     """
     bins, running, bins_a_unit = below.size - 1, 0.0, 1.0 / width
     for step in range(sums.size - 1):
@@ -66,10 +61,9 @@ def threshold_sums(
 def side_errors(
     counts: Counts, width: float, scales: Floats, steps: int
 ) -> Floats:  # pragma: no cover - compiled
-    """Return the summed squared error of one side of 0 with levels ``0, scale, …, steps * scale``.
+    """The summed squared error of one side of 0 with levels ``0, scale, …, steps * scale``.
 
-    Shapes:
-        counts: (N,). scales: (M,). Result: (M,).
+    Shapes: counts: (N,). scales: (M,). Result: (M,).
     """
     below, moment, square = prefix_sums(counts, width)
     total, mean, sums = below[-1], moment[-1], np.zeros(steps + 1)
@@ -85,13 +79,10 @@ def side_errors(
 def best_zero_points(
     negative: Counts, positive: Counts, width: float, scales: Floats, steps: int
 ) -> tuple[Indices, Floats]:  # pragma: no cover - compiled
-    """Return for each scale how many of the steps should lie above 0, and the error that this leaves.
+    """Steps above 0 with the smallest error, and that error, for each scale.
 
-    Shapes:
-        negative, positive: (N,). scales: (M,). Results: (M,).
-
-    Edge case:
-        An empty side gets no step. Of equal errors the fewest steps above 0 win.
+    Shapes: negative, positive: (N,). scales: (M,). Results: (M,).
+    Edge case: An empty side gets no step. Of equal errors the fewest steps above 0 win.
     """
     below_n, moment_n, square_n = prefix_sums(negative, width)
     below_p, moment_p, square_p = prefix_sums(positive, width)
@@ -117,10 +108,9 @@ def best_zero_points(
 
 @compiled
 def clip_errors(counts: Counts, width: float, ends: Floats) -> tuple[Floats, Floats]:  # pragma: no cover
-    """Return the summed squared error of what lies beyond each end, and how many values do not.
+    """The summed squared error of what lies beyond each end, and how many values do not.
 
-    Shapes:
-        counts: (N,). ends: (M,). Results: (M,).
+    Shapes: counts: (N,). ends: (M,). Results: (M,).
     """
     bins = counts.size
     count, moment, square = np.zeros(bins + 1), np.zeros(bins + 1), np.zeros(bins + 1)
@@ -143,10 +133,9 @@ def clip_errors(counts: Counts, width: float, ends: Floats) -> tuple[Floats, Flo
 def fine_errors(
     counts: Counts, width: float, scales: Floats, steps: int
 ) -> Floats:  # pragma: no cover - compiled
-    """Return what ``side_errors`` does, for more levels than the bins can tell apart.
+    """As ``side_errors``, for more levels than the bins can tell apart.
 
-    Shapes:
-        counts: (N,). scales: (M,). Result: (M,).
+    Shapes: counts: (N,). scales: (M,). Result: (M,).
     """
     clipped, inside = clip_errors(counts, width, scales * steps)
     result: Floats = clipped + inside * scales * scales / 12
@@ -157,13 +146,11 @@ def fine_errors(
 def fine_pair(
     negative: Counts, positive: Counts, width: float, ends: tuple[Floats, Floats], steps: int
 ) -> tuple[int, int]:  # pragma: no cover - compiled
-    """Return the pair of ends, one of each side, with the smallest error at many levels.
+    """The pair of ends, one of each side, with the smallest error at many levels.
 
-    Shapes:
-        negative, positive: (N,). ends: (L,) and (R,), magnitudes.
+    Shapes: negative, positive: (N,). ends: (L,) and (R,), magnitudes.
 
-    Returns:
-        Their indices; of equal errors the last, which has the largest range.
+    Returns: Their indices; of equal errors the last, which has the largest range.
     """
     clipped_n, inside_n = clip_errors(negative, width, ends[0])
     clipped_p, inside_p = clip_errors(positive, width, ends[1])
@@ -178,12 +165,11 @@ def fine_pair(
     return found
 
 
+# NVIDIA's is 128, where the entropy method needs as many bins as levels. The error of a range is defined from
+# the first bin on, and of a few bits for a tensor with outliers the best is below a sixteenth.
 MSE_START_BIN = 1
-"""NVIDIA's is 128, where the entropy method needs as many bins as levels. The error of a range is defined
-from the first bin on, and of a few bits for a tensor with outliers the best is below a sixteenth."""
 
-BINS_PER_LEVEL = 8
-"""Fewer bins to a level, and where their centers fall between two levels is chance."""
+BINS_PER_LEVEL = 8  # Fewer bins to a level, and where their centers fall between two levels is chance.
 
 Errors = npt.NDArray[np.float64]
 
@@ -191,7 +177,7 @@ Errors = npt.NDArray[np.float64]
 def mse_amax(
     histogram: LinearHistogram, format: IntegerFormat, *, start_bin: int = MSE_START_BIN, stride: int = STRIDE
 ) -> Choice:
-    """Return the symmetric range with the smallest expected error; its scale is ``amax / qmax``.
+    """The symmetric range with the smallest expected error; its scale is ``amax / qmax``.
 
     Candidates are the centers of every ``stride``-th bin from ``start_bin`` on, as NVIDIA's, and the largest
     magnitude itself, so that the error is never above that of ``max``. With more levels than bins can tell
@@ -203,15 +189,10 @@ def mse_amax(
         start_bin: the first candidate's bin.
         stride: from bin to bin.
 
-    Units:
-        As the tensor's values.
-
-    Edge case:
-        Of equal errors the smallest range wins. Values that all lie in one bin leave one candidate, their
-        largest magnitude. No value, or only zeros: 0.
-
-    Source:
-        NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("mse"); Bennett 1948, "Spectra of
+    Units: As the tensor's values.
+    Edge case: Of equal errors the smallest range wins. Values that all lie in one bin leave one candidate,
+        their largest magnitude. No value, or only zeros: 0.
+    Source: NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("mse"); Bennett 1948, "Spectra of
         quantized signals".
 
     Example:
@@ -235,7 +216,7 @@ def mse_amax(
 def mse_range(
     histogram: LinearHistogram, format: IntegerFormat, *, start_bin: int = MSE_START_BIN, stride: int = STRIDE
 ) -> Choice:
-    """Return the range with a zero point that has the smallest expected error.
+    """The range with a zero point that has the smallest expected error.
 
     Every zero point is tried with every scale: no search in turns, and no local minimum. Candidates for the
     range's width are the centers of ``bins`` equal parts of the whole width, and the whole width. The ends
@@ -247,11 +228,9 @@ def mse_range(
         start_bin: the first candidate's part.
         stride: from part to part.
 
-    Edge case:
-        As ``mse_amax``. A tensor without negative values gets none: its zero point is the format's minimum.
-
-    Source:
-        The error is that of ONNX QuantizeLinear and DequantizeLinear.
+    Edge case: As ``mse_amax``. A tensor without negative values gets none: its zero point is the format's
+        minimum.
+    Source: The error is that of ONNX QuantizeLinear and DequantizeLinear.
 
     Example:
         >>> from ptq_cli.amax.linear_histogram import histogram_of_values
@@ -277,13 +256,10 @@ def mse_range(
 
 
 def symmetric_errors(histogram: LinearHistogram, amax: Errors, format: IntegerFormat) -> Errors:
-    """Return the summed squared error of symmetric ranges, with scale ``amax / qmax`` and zero point 0.
+    """The summed squared error of symmetric ranges, with scale ``amax / qmax`` and zero point 0.
 
-    Shapes:
-        amax: (M,), above 0; the result has the same.
-
-    Units:
-        Squared units of the values. Zeros have no error.
+    Shapes: amax: (M,), above 0; the result has the same.
+    Units: Squared units of the values. Zeros have no error.
 
     Example:
         >>> from ptq_cli.amax.linear_histogram import histogram_of_values
@@ -303,12 +279,12 @@ def symmetric_errors(histogram: LinearHistogram, amax: Errors, format: IntegerFo
 
 
 def _resolves(bins: float, steps: int) -> bool:
-    """Tell whether a number of bins shows where values lie between the steps that share them."""
+    """Whether a number of bins shows where values lie between the steps that share them."""
     return steps * BINS_PER_LEVEL <= bins
 
 
 def _fine_range(histogram: LinearHistogram, steps: int, start_bin: int, stride: int) -> Choice:
-    """Return the best range of many levels: the ends lie on bins' edges, and all pairs of them are tried."""
+    """The best range of many levels: the ends lie on bins' edges, and all pairs of them are tried."""
     kept = [side_candidates(counts, start_bin, stride) for counts in (histogram.negative, histogram.positive)]
     ends = (
         np.minimum(kept[0] * histogram.width, -histogram.low),

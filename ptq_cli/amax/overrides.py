@@ -3,15 +3,16 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from typing import Any
 
 from ptq_cli.amax.method_registry import AUTO, require_method
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.recipe.check import split_method
 from ptq_cli.recipe.sections import AmaxSettings, OverrideSettings
 
 WILDCARDS = "*?["
-OF_LAYERS = ("mode", "granularity")
-"""Keys of ``[activations]`` that are of the layer that reads them."""
+OF_LAYERS = ("mode", "granularity")  # Keys of ``[activations]`` that are of the layer that reads them.
 
 Names = Collection[str]
 
@@ -33,9 +34,9 @@ def check_overrides(overrides: Iterable[OverrideSettings]) -> None:
     """Raise if an override names no method."""
     for item in overrides:
         if item.amax is not None and item.amax != AUTO:
-            require_method(item.amax, more=(AUTO,))
+            require_method(split_method(item.amax)[0], more=(AUTO,))
         if item.weight_amax is not None:
-            require_method(item.weight_amax, "amax method of weights")
+            require_method(split_method(item.weight_amax)[0], "amax method of weights")
 
 
 class OverridesByName:
@@ -58,17 +59,13 @@ class OverridesByName:
                 self._others.append(place)
 
     def of(self, meant: Meant) -> list[OverrideSettings]:
-        """Return those that mean a tensor or a layer, in their order."""
+        """Those that mean a tensor or a layer, in their order."""
         named = (place for name in meant.names for place in self._named.get(name, ()))
         return [item for place in sorted({*named, *self._others}) if means(item := self._all[place], meant)]
 
 
 def settings_for(meant: Meant, settings: AmaxSettings, overrides: OverridesByName) -> AmaxSettings:
-    """Return the settings of a tensor: each override that means it changes what it sets.
-
-    Edge case:
-        A percentile without a method asks for the percentile method, as ``amax.percentile`` does.
-    """
+    """The settings of a tensor: each override that means it changes what it sets."""
     for item in overrides.of(meant):
         settings = _changed(settings, item)
     return settings
@@ -88,8 +85,7 @@ def require_matches(
         weights: each weight that is quantized.
         layers: each layer of the graph.
 
-    Raises:
-        RecipeValueError: an override matches nothing; the message has the nearest name.
+    Raises: RecipeValueError: an override matches nothing; the message has the nearest name.
 
     Example:
         >>> require_matches([OverrideSettings(match="stem*", amax="mse")], [Meant(["stem.conv"])], [])
@@ -113,8 +109,6 @@ activation that is quantized (did you mean 'stem.conv'?)
             kinds.append(("weight", weights))
         if item.quantize is not None or _describes_layers(item):
             kinds.append(("layer", layers))
-        if not kinds:  # a percentile alone
-            kinds.append(("activation", activations))
         for kind, tensors in kinds:
             if id(item) not in found[kind]:
                 raise RecipeValueError(
@@ -130,7 +124,7 @@ def _describes_layers(override: OverrideSettings) -> bool:
 
 
 def _describes_integers(override: OverrideSettings) -> bool:
-    """Return whether an override says more of activations than a mode, which is a layer's."""
+    """Whether an override says more of activations than a mode, which is a layer's."""
     settings = override.activations
     return settings is not None and any(
         value is not None for key, value in vars(settings).items() if key not in OF_LAYERS
@@ -138,7 +132,7 @@ def _describes_integers(override: OverrideSettings) -> bool:
 
 
 def means(override: OverrideSettings, meant: Meant) -> bool:
-    """Tell whether an override means a tensor or a layer: by name, by operator type, or by both.
+    """Whether an override means a tensor or a layer: by name, by operator type, or by both.
 
     Example:
         >>> conv = Meant(["stem.conv"], ["Conv"])
@@ -174,7 +168,7 @@ def _nearest(override: OverrideSettings, tensors: Sequence[Meant]) -> str:
 
 
 def matches(pattern: str, names: Names) -> bool:
-    """Tell whether a pattern matches one of a tensor's names.
+    """Whether a pattern matches one of a tensor's names.
 
     Example:
         >>> matches("layer3.*", ["x", "layer3.conv"]), matches("layer[3]", ["layer[3]"])
@@ -185,19 +179,18 @@ def matches(pattern: str, names: Names) -> bool:
 
 
 def _changed(settings: AmaxSettings, override: OverrideSettings) -> AmaxSettings:
-    if override.percentile is not None:
-        settings = replace(settings, percentile=override.percentile)
-        if override.amax is None and override.weight_amax is None:
-            settings = replace(settings, method="percentile")
-    if override.amax is not None:
-        settings = replace(settings, method=override.amax)
-    if override.weight_amax is not None:
-        settings = replace(settings, weight_method=override.weight_amax)
+    for key, text in (("method", override.amax), ("weight_method", override.weight_amax)):
+        if text is not None:
+            method, percentile = split_method(text)
+            changes: dict[str, Any] = (
+                {key: method} if percentile is None else {key: method, "percentile": percentile}
+            )
+            settings = replace(settings, **changes)
     return settings
 
 
 def nearest_match(match: str, known: list[str]) -> str:
-    """Return what was perhaps meant: a name, or a pattern with its fixed beginning corrected.
+    """Text about the nearest match: a name, or a pattern with its fixed beginning corrected.
 
     Example:
         >>> nearest_match("layr3.*", ["layer3.conv"])

@@ -10,20 +10,13 @@ from ptq_cli.collectors.bit_histogram import SIGN
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
 
-# amax by max: the whole range.
-
 
 def max_amax(statistics: TensorStatistics) -> float:
-    """Return the largest magnitude.
+    """The largest magnitude.
 
-    Units:
-        As the tensor's values.
-
-    Edge case:
-        No value, or only zeros: 0.
-
-    Source:
-        NVIDIA pytorch-quantization, MaxCalibrator.
+    Units: As the tensor's values.
+    Edge case: No value, or only zeros: 0.
+    Source: NVIDIA pytorch-quantization, MaxCalibrator.
 
     Example:
         >>> from ptq_cli.collectors.max_collector import MaxCollector
@@ -38,26 +31,22 @@ def max_amax(statistics: TensorStatistics) -> float:
 
 
 def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
-    """Return the smallest bin edge that ``percentile`` percent of the magnitudes do not exceed.
+    """The smallest bin edge that ``percentile`` percent of the magnitudes do not exceed.
 
     The edge is the bin's upper one, and never above the largest magnitude, so that 100 is exactly ``max``.
     (NVIDIA's HistogramCalibrator returns the lower edge, so that its 100 lies below the maximum.)
 
-    Units:
-        As the tensor's values; the edge lies within 2^-11 of the largest magnitude of the exact percentile.
+    Units: As the tensor's values; the edge lies within 2^-11 of the largest magnitude of the exact
+        percentile.
+    Edge case: Zeros count. If they alone are ``percentile`` percent, the range would be empty; it is then
+        that of the smallest bin above 0. No value, or only zeros: 0.
 
-    Edge case:
-        Zeros count. If they alone are ``percentile`` percent, the range would be empty; it is then that of
-        the smallest bin above 0. No value, or only zeros: 0.
+    Raises: MissingStatisticError: no histogram was kept.
 
-    Raises:
-        MissingStatisticError: no histogram was kept.
-
-    Source:
-        NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("percentile").
+    Source: NVIDIA pytorch-quantization, HistogramCalibrator.compute_amax("percentile").
 
     Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> collector = HistogramCollector()
         >>> collector.update(np.arange(1, 101, dtype=np.float32))
         True
@@ -84,16 +73,12 @@ def percentile_amax(statistics: TensorStatistics, percentile: float) -> float:
 
 
 def percentile_of_values(values: npt.ArrayLike, percentile: float) -> float:
-    """Return the smallest magnitude that ``percentile`` percent of the values' magnitudes do not exceed.
+    """The smallest magnitude that ``percentile`` percent of the values' magnitudes do not exceed.
 
-    Shapes:
-        values: any.
-
-    Units:
-        As the values, and one of them: with the values at hand there is no bin to round up to.
-
-    Edge case:
-        As ``percentile_amax``: where zeros alone are ``percentile`` percent, the smallest magnitude above 0.
+    Shapes: values: any.
+    Units: As the values, and one of them: with the values at hand there is no bin to round up to.
+    Edge case: As ``percentile_amax``: where zeros alone are ``percentile`` percent, the smallest magnitude
+        above 0.
 
     Example:
         >>> percentile_of_values([0.0, -1.0, 2.0, 4.0], 75.0)
@@ -108,7 +93,7 @@ def percentile_of_values(values: npt.ArrayLike, percentile: float) -> float:
 
 
 def missing_histogram(method: str) -> MissingStatisticError:
-    """Return the error of a method that needs histograms where there are none."""
+    """The error of a method that needs histograms where there are none."""
     return MissingStatisticError(
         f"the {method} method needs histograms, and this calibration kept only ranges",
         hint="calibrate with --method histogram, or export with --amax max",

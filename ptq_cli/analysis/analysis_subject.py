@@ -48,7 +48,8 @@ from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import spelled_out, with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
-from ptq_cli.recipe.sections import EvaluationSettings, MetricSettings
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import EvaluationSettings
 from ptq_cli.runtime.session import NO_ARENA, Kernels, Session
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.output_checks import input_files, require_outputs
@@ -127,20 +128,18 @@ def _halves(twins: TwinGraphs) -> dict[str, Session]:
     }
 
 
-def yardstick_of(
-    settings: EvaluationSettings, own: Sequence[MetricSettings], dataset: Dataset, model: ir.Model
-) -> Yardstick:
-    """Return what variants are judged by: the first metric named or defined, or top-1 if labels allow."""
+def yardstick_of(recipe: Recipe, dataset: Dataset, model: ir.Model) -> Yardstick:
+    """What variants are judged by: the first metric named or defined, or top-1 if labels allow."""
     outputs = [value.name or "" for value in model.graph.outputs]
-    named = settings.metrics[0] if settings.metrics else ""
+    named = recipe.evaluation.metrics[0] if recipe.evaluation.metrics else ""
     metric, output = split_output(named)
     # One whose size depends on the data can differ between the models, and then nothing can be told.
     varying = varying_outputs(model)
     fixed = next((name for name in outputs if name not in varying), outputs[0])
     if metric in PAIR_METRICS:
         return _comparison(metric, output or fixed, outputs)
-    specs = metric_specs([named] if named else [], own)
-    if not specs and has_classes(dataset, settings.batch_size):
+    specs = metric_specs([named] if named else [], recipe.metric)
+    if not specs and has_classes(dataset, recipe.data.batch_size):
         specs = (MetricSpec(name="top1", metric="top1"),)
     if not specs:
         return _comparison(SQNR, fixed, outputs)
@@ -273,7 +272,7 @@ def open_analysis(
     settings = _with_data_of(last, resolved.recipe.evaluation, request)
     data = open_data(settings, resolved.strict_reading(), "evaluation", "--eval-data")
     dataset = bind_inputs(with_states(data, resolved.recipe.data, graph, float_model), inputs)
-    yardstick = yardstick_of(settings, recipe.metric, dataset, twins.float_model)
+    yardstick = yardstick_of(recipe, dataset, twins.float_model)
     return OpenedAnalysis(
         resolved=resolved,
         settings=settings,

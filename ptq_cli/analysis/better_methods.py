@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ptq_cli.amax.choice import expected_error
 from ptq_cli.amax.decide import decide
+from ptq_cli.amax.expected_error import expected_error
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.analysis.sums import NoiseSums
 from ptq_cli.collectors.tensor_statistics import TensorStatistics

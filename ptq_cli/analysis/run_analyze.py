@@ -50,8 +50,8 @@ from ptq_cli.qdq import metadata
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.quantizer_families import CenterWeights
-from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.recover.recovery_effects import recovered_db
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.setup.output_checks import input_files, library_versions, require_free_outputs
@@ -105,13 +105,13 @@ def run_analyze(
     layers = evaluated_layers(plan, opened.origin, opened.pair.quantized_name)
     progress(Progress("two more forward passes, with float weights and with float activations", 0, None))
     subject = make_subject(opened.twins, layers, question, opened.yardstick)
-    settings, machine = opened.settings, opened.resolved.machine
+    machine = opened.resolved.machine
     measured = measure(
         subject,
         pieces_of(
             opened.dataset,
             opened.inputs,
-            settings.batch_size,
+            opened.resolved.recipe.data.batch_size,
             subject.staged,
             whole_batches=any(map(nested_graphs, opened.twins.float_model.graph)),
         ),

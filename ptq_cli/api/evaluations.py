@@ -4,15 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.own_words import (
-    ModelLike,
-    PathLike,
-    as_model_path,
-    as_path,
-    evaluation_request,
-    in_own_words,
-    request_of,
-)
+from ptq_cli.api.own_words import in_own_words
+from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, as_path, evaluation_request, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
 from ptq_cli.pipeline.run_evaluate import EvaluationShardResult, run_evaluate, run_evaluation_shard
@@ -112,9 +105,6 @@ def merge_evaluation(
         PtqError: the shards are not of one evaluation, overlap, or one is missing.
     """
     return run_merge_evaluation([Path(path) for path in shards], RunDirectory(Path(run)), progress)
-
-
-# Tuning from Python.
 
 
 @in_own_words

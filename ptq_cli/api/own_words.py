@@ -2,25 +2,24 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast, get_origin, get_type_hints
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar, get_origin, get_type_hints
 
-from ptq_cli.api.passed_objects import onnx_file, pass_data, pass_model
-from ptq_cli.core.errors import PtqError, UsageError
+from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, parse_override, parse_value, setting_types
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE
 from ptq_cli.recipe.keyword_settings import Settings
-from ptq_cli.setup.resolve import COMMAND_LINE, Request
+from ptq_cli.setup.resolve import COMMAND_LINE
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Argument of each key of a recipe.
 KEYS = {
-    **{key: name for name, keys in FLAG_KEYS.items() for key in keys},
+    **{key: name for name, key in FLAG_KEYS.items()},
     **{f"{ONCE}.{name}": name for name in ONCE_KEYS},
 }
-"""The argument that each key of a recipe is."""
+# Names of commands in Python, where they are others.
 _CALLS = {
     "calibrate --moments": "collect_moments",
     "evaluate --shard": "evaluate_shard",
@@ -30,7 +29,6 @@ _CALLS = {
     "report [A-Z]+ [A-Z]+": "compare",
     "report": "report_page",
 }
-"""What commands are called in Python, if not as in the terminal."""
 _SAME = "calibrate export evaluate analyze drift quantize tune verify bench inspect merge"
 _COMMAND = re.compile(rf"\bptq ({_SAME.replace(' ', '|')})\b((?: [a-z_]+=\S*[^\s,.;:])*)")
 _OPTION = re.compile(
@@ -44,8 +42,7 @@ _TWICE = re.compile(r"\b(\w+=\w+) or \1\b")
 """What two keys of the recipe, one for each stage, are called in Python."""
 _PASSED = re.compile(r"ptq_cli\.api\.passed_objects:([0-9A-Za-z]*)_[0-9a-f]{16}(_[0-9]+)?")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
-_BLANK = re.compile(r"[A-Z]+(\.[a-z]+)?|…")
-"""What a reader is to fill in, such as FILE."""
+_BLANK = re.compile(r"[A-Z]+(\.[a-z]+)?|…")  # Placeholder for the reader, such as FILE.
 
 
 def in_own_words(function: Callable[P, R]) -> Callable[P, R]:
@@ -66,7 +63,7 @@ def in_own_words(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def in_python(text: str, kinds: dict[str, Any], given: Iterable[str] = ()) -> str:
-    """Return a message with arguments where it has options, and calls where it has commands.
+    """A message with arguments where it has options, and calls where it has commands.
 
     Example:
         >>> kinds = get_type_hints(Settings)
@@ -123,7 +120,7 @@ def _argument(match: re.Match[str], kinds: dict[str, Any]) -> str:
 
 
 def _written(name: str, text: str, kind: Any) -> str | None:
-    """Return the word after an option as a value of Python, or None if it belongs to the sentence."""
+    """The word after an option as a value of Python, or None if it belongs to the sentence."""
     if get_origin(kind) is dict:
         text = text.strip("'")
         if text.startswith("{"):
@@ -140,7 +137,7 @@ def _written(name: str, text: str, kind: Any) -> str | None:
 def _choices(name: str) -> Iterable[str]:
     from ptq_cli.setup.recipes import names_of
 
-    return names_of(FLAG_KEYS[name][0]) if name in FLAG_KEYS else ()
+    return names_of(FLAG_KEYS[name]) if name in FLAG_KEYS else ()
 
 
 def _literal(text: str) -> str:
@@ -151,65 +148,3 @@ def _literal(text: str) -> str:
     if _NUMBER.fullmatch(text.partition(",")[0]):
         return f"[{text.replace(',', ', ')}]"
     return repr(text)
-
-
-# The arguments of an API function as the request that the commands make from options.
-
-
-PathLike = str | Path
-ModelLike = PathLike | Any
-"""A file, a ``torch.nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``."""
-EVALUATION_NAMES = {"data": "eval_data", "samples": "eval_samples"}
-"""Settings of the evaluation by the names that they have where there are no others."""
-
-
-def request_of(
-    settings: Settings, model: ModelLike | None, recipe: PathLike | None, preset: str | None
-) -> Request:
-    """Return a request with settings by the names of their options."""
-    path, found = pass_model(model, settings)
-    for name in ("data", "eval_data"):
-        if name in found:
-            found[name] = pass_data(found[name])
-    if isinstance(values := found.get("input"), Mapping):
-        found["input"] = {name: _plain(value) for name, value in values.items()}
-    return Request(
-        settings=found,
-        model=path,
-        recipe_file=Path(recipe) if recipe is not None else None,
-        preset=preset,
-    ).by_user()
-
-
-def _plain(value: Any) -> Any:
-    """Return a number, an array or a tensor as the number or the lists that a recipe can hold."""
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
-def evaluation_request(settings: Settings, recipe: PathLike | None, preset: str | None) -> Request:
-    """Return a request of a function that reads evaluation data alone.
-
-    ``data`` and ``samples`` mean ``eval_data`` and ``eval_samples``, as they do on the command line.
-
-    Example:
-        >>> evaluation_request({"samples": 8}, None, None).settings
-        {'eval_samples': 8}
-    """
-    found = dict(settings)
-    for name, meant in EVALUATION_NAMES.items():
-        if name in found and meant in found:
-            raise UsageError(
-                f"'{name}' and '{meant}' are both given, and mean the same here", hint=f"give only '{meant}'"
-            )
-    renamed = {EVALUATION_NAMES.get(name, name): value for name, value in found.items()}
-    return request_of(cast("Settings", renamed), None, recipe, preset)
-
-
-def as_path(path: PathLike | None) -> Path | None:
-    """Return a path, or None if there is none."""
-    return Path(path) if path is not None else None
-
-
-def as_model_path(model: ModelLike | None) -> Path | None:
-    """Return the path of an ONNX model, which is written if it is in memory; None if there is none."""
-    return onnx_file(model) if model is not None else None

@@ -43,12 +43,12 @@ class PassedData:
     is_identified: bool
 
     def __call__(self) -> Iterable[Any]:
-        """Return the batches."""
+        """The batches."""
         return self.make()
 
 
 def __getattr__(name: str) -> Callable[[], Any]:
-    """Return what gives the object of a name, as an entry point is looked up."""
+    """Attribute lookup by name, as an entry point is looked up."""
     if not _NAME.fullmatch(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return _FACTORIES.get(name, _gone)
@@ -59,11 +59,10 @@ def _gone() -> Any:
 
 
 def pass_data(data: Any) -> str:
-    """Return the text by which a recipe names data.
+    """The text by which a recipe names data.
 
-    Edge case:
-        Data is read more than once, so that a generator is refused: it can be read once only. Two objects
-        that begin alike have different names, so that neither is taken for the other one.
+    Edge case: Data is read more than once, so that a generator is refused: it can be read once only. Two
+        objects that begin alike have different names, so that neither is taken for the other one.
 
     Example:
         >>> pass_data("calib.npz"), pass_data({"x": np.zeros((4, 3), np.float32)}).rpartition(":")[2][:5]
@@ -91,7 +90,7 @@ def _update(digest: Any, batch: Any, where: str) -> None:
 
 
 def pass_model(model: Any, settings: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any]]:
-    """Return the file of a model, and the settings with what builds it.
+    """The file of a model, and the settings with what builds it.
 
     A model in memory is written to a folder for temporary files, which is removed when the process ends.
     """
@@ -115,7 +114,7 @@ def pass_model(model: Any, settings: Mapping[str, Any]) -> tuple[Path | None, di
 
 
 def onnx_file(model: Any) -> Path:
-    """Return the file of an ONNX model; one in memory is written."""
+    """The file of an ONNX model; one in memory is written."""
     if isinstance(model, (str, Path)):
         return Path(model)
     import onnx
@@ -181,7 +180,7 @@ def _keep(kind: str, digest: str, make: Callable[[], Any]) -> str:
 
 
 def _is_another(kept: Callable[[], Any] | None, make: Callable[[], Any]) -> bool:
-    """Tell whether a name is that of another object, of which only the beginning is known to be the same."""
+    """Whether a name is that of another object, of which only the beginning is known to be the same."""
     if not isinstance(kept, PassedData) or not isinstance(make, PassedData) or kept.is_identified:
         return False
     return kept.data is not make.data

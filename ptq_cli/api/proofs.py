@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack, cast
 
-from ptq_cli.api.own_words import ModelLike, PathLike, as_model_path, in_own_words, request_of
+from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.passed_objects import onnx_file
+from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.devices.run_cases import SAMPLES, PackedCases, run_answers, run_pack, write_answers
 from ptq_cli.evaluation.document.device_document import DeviceAnswers
@@ -29,7 +30,7 @@ def verify(
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> Verification:
-    """Return which operators of a quantized model run in integers, and what breaks its target's rules.
+    """Which operators of a quantized model run in integers, and what breaks its target's rules.
 
     A broken rule, a share that is too small or a wrong kernel raises nothing: see ``result.verdict``.
 
@@ -111,7 +112,7 @@ def compare_answers(
     min: Mapping[str, float] | None = None,
     progress: ProgressCallback = silent,
 ) -> DeviceAnswers:
-    """Return what devices gave for cases, compared with what has to come out.
+    """Answers of devices, compared with the results that cases expect.
 
     A missed limit raises nothing: see ``result.verdict``.
 
@@ -157,7 +158,7 @@ def bench(
     progress: ProgressCallback = silent,
     **settings: Unpack[SharedSettings],
 ) -> BenchResult:
-    """Return the latency of models that take turns, with the ratios to the first model.
+    """The latency of models that take turns, with the ratios to the first model.
 
     Args:
         models: ONNX files with the same inputs; none for the two in the run directory.

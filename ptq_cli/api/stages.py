@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Unpack
 
-from ptq_cli.api.own_words import ModelLike, PathLike, as_path, in_own_words, request_of
+from ptq_cli.api.own_words import in_own_words
+from ptq_cli.api.requests import ModelLike, PathLike, as_path, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.folders.quantize_folder import FolderResult, run_quantize_folder
 from ptq_cli.pipeline.run_calibrate import CalibrationResult, run_calibrate
@@ -202,7 +203,6 @@ def quantize_folder(
     *,
     run: PathLike = DEFAULT_RUN,
     output: PathLike | None = None,
-    suffix: str | None = None,
     evaluate: bool | None = None,
     restart: bool = False,
     thumbnails: bool = False,
@@ -217,7 +217,6 @@ def quantize_folder(
         folder: where the float models are, with their configurations and tokenizers.
         run: the run directory, in which each file has one of its own.
         output: the folder of the quantized models; None for ``export`` in the run directory.
-        suffix: of their names: ``"q4"`` for ``model_q4.onnx``; None for that of the form.
         evaluate: as for ``quantize``; files without evaluation data are not evaluated.
         restart: start from the beginning even if earlier calibrations could be continued.
         thumbnails: as for ``evaluate``.
@@ -240,7 +239,6 @@ def quantize_folder(
         request_of(settings, Path(folder), recipe, preset),
         RunDirectory(Path(run)),
         as_path(output),
-        suffix=suffix,
         evaluate=evaluate,
         restart=restart,
         thumbnails=thumbnails,

@@ -6,15 +6,9 @@ from typing import Any, Unpack
 
 from ptq_cli.analysis.analysis_subject import Question
 from ptq_cli.analysis.run_analyze import AnalysisResult, run_analyze
-from ptq_cli.api.own_words import (
-    ModelLike,
-    PathLike,
-    as_model_path,
-    evaluation_request,
-    in_own_words,
-    request_of,
-)
+from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.passed_objects import pass_data
+from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, evaluation_request, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.document.analysis_document import Order
 from ptq_cli.evaluation.report_changes import ReportChanges
@@ -41,7 +35,7 @@ def show_calibration(
     preset: str | None = None,
     **settings: Unpack[Settings],
 ) -> CalibrationView:
-    """Return the statistics of every tensor, and the range that each amax method chooses from them.
+    """The statistics of every tensor, and the range that each amax method chooses from them.
 
     Args:
         run: the run directory of the calibration.
@@ -64,7 +58,7 @@ def explain(
     preset: str | None = None,
     **settings: Unpack[Settings],
 ) -> Explanation:
-    """Return one tensor: its statistics, each method's range and expected error, its producer and readers.
+    """One tensor: its statistics, each method's range and expected error, its producer and readers.
 
     Args:
         tensor: its name, or that of the layer that computes it.
@@ -165,7 +159,7 @@ def drift(
 
 @in_own_words
 def compare(before: PathLike, after: PathLike) -> ReportChanges:
-    """Return the differences between two ``report.json``: metrics, size, settings, layers.
+    """The differences between two ``report.json``: metrics, size, settings, layers.
 
     Args:
         before: the earlier report.
@@ -181,7 +175,7 @@ def compare(before: PathLike, after: PathLike) -> ReportChanges:
 def compare_models(
     reports: Sequence[PathLike], *, metric: str | None = None, page: PathLike | None = None
 ) -> ComparisonResult:
-    """Return several quantized models side by side: accuracy, size and speed, and which no other one beats.
+    """Several quantized models side by side: accuracy, size and speed, and which no other one beats.
 
     Args:
         reports: a ``report.json`` for each model, or the run directories that hold them; at least two.
@@ -217,7 +211,7 @@ def inspect(
     preset: str | None = None,
     **settings: Unpack[Settings],
 ) -> Inspection:
-    """Return the model's layers: which would be quantized, which would not, and why.
+    """The model's layers: which would be quantized, which would not, and why.
 
     Args:
         model: as for ``calibrate``.

@@ -119,8 +119,8 @@ def scalar_of(array: Array, spec: TensorSpec, where: str) -> Array:
         raise DataShapeError(
             f"input '{spec.name}' is a single value, but the values of a batch differ in {where}: "
             f"{', '.join(map(str, np.unique(array)[:3]))}",
-            hint="--set calibration.batch_size=1 or --set evaluation.batch_size=1 gives each sample its own "
-            f"value, and {entry_option('model.inputs', spec.name, 'VALUE')} fixes it",
+            hint="--set data.batch_size=1 gives each sample its own value, and "
+            f"{entry_option('model.inputs', spec.name, 'VALUE')} fixes it",
         )
     return _as_type(value, spec.dtype)
 

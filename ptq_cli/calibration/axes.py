@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from ptq_cli.amax.overrides import matches, nearest_match
-from ptq_cli.collectors.collector_registry import require_axis
+from ptq_cli.collectors.channel_collector import require_axis
 from ptq_cli.core.errors import ActivationAxisError, RecipeValueError
 from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.models.loading.onnx_source import input_specs

@@ -16,7 +16,8 @@ from ptq_cli.calibration.count_batches import (
     non_finite_error,
 )
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.max_collector import Collector, SharedMemory, together
+from ptq_cli.collectors.histogram_collector import SharedMemory, together
+from ptq_cli.collectors.max_collector import Collector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.known_names import require_known
@@ -166,7 +167,6 @@ def collect(
     method: str,
     threads: int,
     total: int | None = None,
-    prefetch: int = 0,
     progress: ProgressCallback = silent,
     make_tapped: MakeCollector = make_collector,
     axes: Mapping[str, int] | None = None,
@@ -198,7 +198,6 @@ def collect(
             batches,
             stage=STAGE,
             total=total,
-            prefetch=prefetch,
             progress=progress,
             **counting,
         )

@@ -134,7 +134,6 @@ def count_batches(
     *,
     stage: str,
     total: int | None = None,
-    prefetch: int = 0,
     progress: ProgressCallback = silent,
     seen: int = 0,
     after_batch: AfterBatch | None = None,
@@ -144,8 +143,7 @@ def count_batches(
     """Return what was counted of each tensor, and how many batches and samples were run.
 
     Threads call ``run_and_count``, which returns what is wrong with a piece's tensors, if anything is.
-    ``total`` is the number of samples, if known; ``prefetch`` batches may be decoded before they are needed.
-    The others are those of ``Counting``.
+    ``total`` is the number of samples, if known. The others are those of ``Counting``.
     """
     number = samples = 0
     due: Piece | None = None
@@ -163,7 +161,7 @@ def count_batches(
             due = piece
         return piece is due
 
-    with closing(decoded_ahead(batches, prefetch)) as decoded:
+    with closing(decoded_ahead(batches)) as decoded:
         # What may be done with batches is found out with the first one; not before that is there a piece.
         parts = pieces(decoded, forward)
         begun = list(itertools.islice(parts, 1))

@@ -13,15 +13,8 @@ from ptq_cli.collectors.calibration_file import Calibration, load_calibration
 from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import IncompleteCalibrationError, StaleCalibrationError
 from ptq_cli.core.read_files import sha256_file
-from ptq_cli.recipe.recipe_layers import (
-    RecipeLayer,
-    file_layer,
-    is_target_file,
-    map_locations,
-    relative_location,
-    resolve_location,
-    table_layer,
-)
+from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
+from ptq_cli.recipe.recipe_layers import RecipeLayer, file_layer, table_layer
 from ptq_cli.recipe.recovery_rungs import REWRITING
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.setup.resolve import Request, Resolved, resolve

@@ -21,8 +21,8 @@ from ptq_cli.calibration.count_batches import Counting
 from ptq_cli.calibration.open_forward import open_forward
 from ptq_cli.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
 from ptq_cli.collectors.calibration_file import Calibration, Provenance
-from ptq_cli.collectors.collector_registry import compile_channels
-from ptq_cli.collectors.max_collector import compile_kernel
+from ptq_cli.collectors.channel_collector import compile_channels
+from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
@@ -150,7 +150,7 @@ def open_subject(
     if model.parity is None:
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
-    batch_size = fixed or recipe.calibration.batch_size
+    batch_size = fixed or recipe.data.batch_size
     if dataset is not None:
         dataset = with_states(dataset, recipe.data, model.model, model.stored)
         dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
@@ -222,7 +222,6 @@ def measure(
         method=settings.method,
         # More threads would wait for one another at the queue of one GPU; the second counts the inputs.
         threads=threads if device.is_host else min(threads, 2),
-        prefetch=machine.prefetch,
         total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
         progress=progress,
         make_tapped=counting_on(device),

@@ -9,9 +9,10 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, cut
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.collectors.bit_histogram import MOST_CHANNELS
+from ptq_cli.calibdata.dataset.decode_ahead import DECODED_AHEAD
+from ptq_cli.collectors.channel_statistics import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
-from ptq_cli.core.process import give_back_freed_blocks, most_resident_bytes, resident_bytes
+from ptq_cli.core.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
@@ -120,7 +121,7 @@ def _open_on_device(
         batch = next(data.batches(batch_size))
         # The libraries of a GPU take the most of the host's memory; after a first run they are loaded.
         forward.passes[0].run(forward.split(batch)[0].inputs)
-        waiting = (machine.prefetch + 2) * sum(array.nbytes for array in batch.inputs.values())
+        waiting = (DECODED_AHEAD + 2) * sum(array.nbytes for array in batch.inputs.values())
         more = waiting + STATISTICS_BYTES * len(taps)
         peak = require_host_memory(most_resident_bytes(), more, limit)
         note = f"below {format_bytes(limit)} of the host's memory: about {format_bytes(peak)} at the most"
@@ -151,7 +152,7 @@ def _plan(
     of_session = weights if mapped else 2 * weights  # as they are, and as its operators want them
     # Beside those that wait: one that is decoded, with the bytes it is made of, one that finds no room, and
     # the one that is run.
-    waiting = (machine.prefetch + 4) * sum(array.nbytes for array in batch.inputs.values())
+    waiting = (DECODED_AHEAD + 4) * sum(array.nbytes for array in batch.inputs.values())
     needs = Needs(
         reached=reached,
         base=max(before, resident_bytes()),

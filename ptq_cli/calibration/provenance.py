@@ -11,7 +11,8 @@ from ptq_cli.models.files.stored import data_files
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.models.static_shapes import SAMPLES
-from ptq_cli.recipe.recipe_layers import map_locations, recipe_to_table, relative_location, resolve_location
+from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
+from ptq_cli.recipe.recipe_layers import recipe_to_table
 from ptq_cli.recipe.recovery_rungs import rewriting_rungs
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.machine import Device
@@ -28,7 +29,6 @@ READING = (
     "data.carry",
     "data.steps",
     "data.frame",
-    "data.hop",
     "text.tokenizer",
     "text.columns",
     "text.label_column",

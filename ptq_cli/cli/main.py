@@ -187,8 +187,8 @@ def _as_input_error(error: BaseException, words: Sequence[str]) -> PtqError | No
     elif _is_without_memory(error):
         known = NoMemoryError(
             "there is not enough memory",
-            hint="pass smaller batches, such as --set calibration.batch_size=4 or --set "
-            "evaluation.batch_size=4, or smaller inputs, or raise the limit: ulimit -v shows it",
+            hint="pass smaller batches, such as --set data.batch_size=4, or "
+            "smaller inputs, or raise the limit: ulimit -v shows it",
         )
     elif isinstance(error, RecursionError):
         known = InvalidOnnxError(

@@ -11,13 +11,13 @@ Float32 has no octaves below 2^-126 to thin to, so a maximum below 2^-115 has th
 Nothing is decided from it: a range not above 2^-110 counts as zero (``ptq_cli.core.arithmetic``).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.host_kernels import CHANNEL_BITS, FLOAT_MANTISSA_BITS, MANTISSA_BITS, SMALLEST_TOP
+from ptq_cli.collectors.host_kernels import FLOAT_MANTISSA_BITS, MANTISSA_BITS, SMALLEST_TOP
 
 KEY_SHIFT = FLOAT_MANTISSA_BITS - MANTISSA_BITS
 SIGN = np.uint32(1 << (8 + MANTISSA_BITS))
@@ -38,8 +38,7 @@ class BitHistogram:
         counts: how many values each bin holds, all above 0.
         bits: of the mantissa in the largest octave.
 
-    Shapes:
-        keys, counts: (B,).
+    Shapes: keys, counts: (B,).
     """
 
     keys: Keys
@@ -60,14 +59,13 @@ class BitHistogram:
         return int(np.max(self.keys & ~SIGN, initial=0)) >> MANTISSA_BITS
 
     def lower_edges(self) -> npt.NDArray[np.float32]:
-        """Return each bin's magnitude closest to 0, without sign; it belongs to the bin."""
+        """Each bin's magnitude closest to 0, without sign; it belongs to the bin."""
         return key_to_magnitude(self.keys & ~SIGN)
 
     def upper_edges(self) -> npt.NDArray[np.float64]:
-        """Return each bin's magnitude farthest from 0, without sign; it belongs to the next bin.
+        """Each bin's magnitude farthest from 0, without sign; it belongs to the next bin.
 
-        Units:
-            float64, because the last bin's edge is 2^128.
+        Units: float64, because the last bin's edge is 2^128.
         """
         magnitudes = (self.keys & ~SIGN).astype(np.int64)
         width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, self.top_exponent, self.bits)
@@ -77,7 +75,7 @@ class BitHistogram:
         return edges
 
     def fits(self, low: float, high: float) -> bool:
-        """Tell whether the smallest and the largest value may be those of the values it counts, and of zeros.
+        """Whether the smallest and the largest value may be those of the values it counts, and of zeros.
 
         Example:
             >>> histogram = from_values(np.array([-4.0, 1.0, 3.0]))
@@ -94,10 +92,9 @@ class BitHistogram:
         return True
 
     def merge(self, other: "BitHistogram") -> "BitHistogram":
-        """Return the histogram of both sets of values: exact, commutative, associative.
+        """The histogram of both sets of values: exact, commutative, associative.
 
-        Raises:
-            ValueError: the two have different bins.
+        Raises: ValueError: the two have different bins.
 
         Example:
             >>> one, two = from_values(np.array([1.0, 2.0])), from_values(np.array([2.0, -4.0]))
@@ -115,10 +112,9 @@ EMPTY = BitHistogram(np.zeros(0, np.uint32), np.zeros(0, np.int64))
 
 
 def thin(keys: Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
-    """Return the histogram of bins given in any order, thinned to their own largest octave.
+    """The histogram of bins given in any order, thinned to their own largest octave.
 
-    Shapes:
-        keys, counts: (N,); keys may repeat and counts may be 0.
+    Shapes: keys, counts: (N,); keys may repeat and counts may be 0.
     """
     keys, counts = keys[counts > 0], counts[counts > 0]
     if not keys.size:
@@ -129,10 +125,9 @@ def thin(keys: Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
 
 
 def thinned_keys(keys: Keys, top: int | npt.NDArray[np.int64], bits: int) -> Keys:
-    """Return the key of the bin that each key's bin becomes a part of.
+    """The key of the bin that each key's bin becomes a part of.
 
-    Shapes:
-        keys: (N,). top: the biased exponent of the largest octave, one for all or (N,).
+    Shapes: keys: (N,). top: the biased exponent of the largest octave, one for all or (N,).
     """
     magnitudes = (keys & ~SIGN).astype(np.int64)
     width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, top, bits)
@@ -141,10 +136,9 @@ def thinned_keys(keys: Keys, top: int | npt.NDArray[np.int64], bits: int) -> Key
 
 
 def add_up(keys: npt.NDArray[Any], counts: Counts) -> tuple[npt.NDArray[Any], Counts]:
-    """Return each key once, sorted, with the sum of its counts.
+    """Each key once, sorted, with the sum of its counts.
 
-    Shapes:
-        keys, counts: (N,); the results are (K,).
+    Shapes: keys, counts: (N,); the results are (K,).
 
     Example:
         >>> [found.tolist() for found in add_up(np.array([7, 3, 7]), np.array([1, 2, 4]))]
@@ -157,10 +151,9 @@ def add_up(keys: npt.NDArray[Any], counts: Counts) -> tuple[npt.NDArray[Any], Co
 
 
 def from_values(values: npt.ArrayLike, bits: int = MANTISSA_BITS) -> BitHistogram:
-    """Return the histogram of values, slowly; the definition that the kernel is tested against.
+    """The histogram of values, slowly; the definition that the kernel is tested against.
 
-    Edge case:
-        Zeros, NaN and infinities are not counted.
+    Edge case: Zeros, NaN and infinities are not counted.
 
     Example:
         >>> from_values([1.0, 1.0, 0.0]).counts.tolist()
@@ -173,7 +166,7 @@ def from_values(values: npt.ArrayLike, bits: int = MANTISSA_BITS) -> BitHistogra
 
 
 def key_to_magnitude(magnitudes: Keys) -> npt.NDArray[np.float32]:
-    """Return the smallest float32 of each bin, given keys without sign.
+    """The smallest float32 of each bin, given keys without sign.
 
     Example:
         >>> key_to_magnitude(np.array([127 << 11], np.uint32)).tolist()
@@ -185,10 +178,9 @@ def key_to_magnitude(magnitudes: Keys) -> npt.NDArray[np.float32]:
 def bins_per_octave(
     exponents: npt.NDArray[np.int64], top: int | npt.NDArray[np.int64], bits: int = MANTISSA_BITS
 ) -> npt.NDArray[np.int64]:
-    """Return how many bins each octave has, where the largest magnitude lies in octave ``top``.
+    """How many bins each octave has, where the largest magnitude lies in octave ``top``.
 
-    Shapes:
-        exponents: any, biased; the result has the same, powers of two. top: one for all, or the same.
+    Shapes: exponents: any, biased; the result has the same, powers of two. top: one for all, or the same.
 
     Example:
         >>> bins_per_octave(np.array([130, 129, 128, 100]), 130).tolist()
@@ -196,172 +188,3 @@ def bins_per_octave(
     """
     below = np.maximum(top, SMALLEST_TOP) - exponents
     return np.left_shift(np.int64(1), np.clip(bits - below, COARSEST_BITS, bits))
-
-
-# What is kept of each channel of one tensor: a commutative monoid under ``merge``, as the tensor's own.
-
-
-MOST_CHANNELS = 1 << 14
-"""Their tables take 400 MB at the most."""
-KEY_BITS = np.int64(MANTISSA_BITS + 9)
-
-Ranges = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class ChannelHistograms:
-    """The histograms of all channels, one behind the other.
-
-    Attributes:
-        sizes: how many bins each channel has.
-        keys, counts: as in ``BitHistogram``, with 9 bits.
-
-    Shapes:
-        sizes: (C,). keys, counts: (all bins,).
-    """
-
-    sizes: Counts
-    keys: npt.NDArray[np.uint32]
-    counts: Counts
-
-    def __eq__(self, other: object) -> bool:
-        return _same(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    @property
-    def channels(self) -> Counts:
-        """The channel of each bin."""
-        return np.repeat(np.arange(self.sizes.size), self.sizes)
-
-    def each(self) -> list[BitHistogram]:
-        """Return the histogram of each channel."""
-        ends = np.cumsum(self.sizes)
-        return [
-            BitHistogram(self.keys[end - size : end], self.counts[end - size : end], CHANNEL_BITS)
-            for size, end in zip(self.sizes, ends, strict=True)
-        ]
-
-    def merge(self, other: "ChannelHistograms") -> "ChannelHistograms":
-        """Return the histograms of both sets of values, of the same number of channels."""
-        channels = np.concatenate([self.channels, other.channels])
-        keys = np.concatenate([self.keys, other.keys])
-        return thin_channels(channels, keys, np.concatenate([self.counts, other.counts]), self.sizes.size)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChannelStatistics:
-    """Statistics of the finite values of each index along an axis.
-
-    Attributes:
-        axis: which; below 0 only where no tensor was seen that would have told its rank.
-        count: how many values.
-        zeros: how many of them were 0; only counted with histograms, otherwise 0.
-        minimum, maximum: smallest and largest value; +inf and -inf of a channel without any.
-        histograms: of each channel, or None if none were kept.
-
-    Shapes:
-        count, zeros, minimum, maximum: (C,).
-
-    Edge case:
-        Before a tensor was seen it is not known how many channels there are: then there are none.
-    """
-
-    axis: int
-    count: Counts
-    zeros: Counts
-    minimum: Ranges
-    maximum: Ranges
-    histograms: ChannelHistograms | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return _same(self, other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    @property
-    def size(self) -> int:
-        """How many channels there are."""
-        return self.count.size
-
-    @property
-    def amax(self) -> npt.NDArray[np.float64]:
-        """The largest magnitude of each channel; 0 of one without values."""
-        largest = np.maximum(-self.minimum.astype(np.float64), self.maximum.astype(np.float64))
-        return np.where(self.count > 0, largest, 0.0)
-
-    def merge(self, other: "ChannelStatistics") -> "ChannelStatistics":
-        """Return the statistics of both sets of values: exact, commutative, associative.
-
-        Raises:
-            ValueError: the two were not kept in the same way, or have different numbers of channels.
-        """
-        if (self.histograms is None) != (other.histograms is None):
-            raise ValueError("statistics that were kept differently do not merge")
-        if not (self.size and other.size):
-            return self if self.size else other
-        if self.axis != other.axis:
-            raise ValueError(f"the channels of axis {self.axis} and those of axis {other.axis} do not merge")
-        # numpy would broadcast one channel to many, and so merge what does not belong together.
-        if self.size != other.size:
-            raise ValueError(f"axis {self.axis} had {self.size} channels and now has {other.size}")
-        return ChannelStatistics(
-            axis=self.axis,
-            count=self.count + other.count,
-            zeros=self.zeros + other.zeros,
-            minimum=np.minimum(self.minimum, other.minimum),
-            maximum=np.maximum(self.maximum, other.maximum),
-            histograms=self.histograms.merge(other.histograms)
-            if self.histograms and other.histograms
-            else None,
-        )
-
-
-def no_channels(axis: int, *, histograms: bool) -> ChannelStatistics:
-    """Return the statistics of no values, the neutral element of merging.
-
-    Example:
-        >>> no_channels(1, histograms=True).size
-        0
-    """
-    counts, ranges = np.zeros(0, np.int64), np.zeros(0, np.float32)
-    kept = ChannelHistograms(counts, np.zeros(0, np.uint32), counts) if histograms else None
-    return ChannelStatistics(
-        axis=axis, count=counts, zeros=counts, minimum=ranges, maximum=ranges, histograms=kept
-    )
-
-
-def thin_channels(
-    channels: Counts, keys: npt.NDArray[np.uint32], counts: Counts, number: int
-) -> ChannelHistograms:
-    """Return the histograms of bins given in any order, each thinned to its channel's largest octave.
-
-    Args:
-        channels: which channel each bin belongs to.
-        keys: of the bins, which may repeat.
-        counts: of the bins.
-        number: of channels.
-
-    Shapes:
-        channels, keys, counts: (N,).
-
-    Example:
-        >>> one = np.array([127 << 11, 128 << 11, 127 << 11], np.uint32)
-        >>> found = thin_channels(np.array([1, 0, 1]), one, np.array([1, 2, 3]), 3)
-        >>> found.sizes.tolist(), found.counts.tolist()
-        ([1, 1, 0], [2, 4])
-    """
-    tops = np.zeros(number, np.int64)
-    np.maximum.at(tops, channels, (keys & ~SIGN).astype(np.int64) >> MANTISSA_BITS)
-    thinned = thinned_keys(keys, tops[channels], CHANNEL_BITS)
-    both, summed = add_up((channels << KEY_BITS) | thinned, counts)
-    sizes = np.bincount(both >> KEY_BITS, minlength=number).astype(np.int64)
-    return ChannelHistograms(sizes, (both & ((1 << KEY_BITS) - 1)).astype(np.uint32), summed)
-
-
-def _same(one: object, other: object) -> bool:
-    if type(one) is not type(other):
-        return False
-    names = [item.name for item in fields(one)]  # type: ignore[arg-type]
-    pairs = ((getattr(one, name), getattr(other, name)) for name in names)
-    return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)

@@ -11,7 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from ptq_cli.collectors.share import Arrays, Share, flatten, share_to_table, table_to_share, unflatten
+from ptq_cli.collectors.flat_statistics import Arrays, flatten, unflatten
+from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.container import Container, checksum
 from ptq_cli.core.errors import (
@@ -65,7 +66,7 @@ class Mergeable(Protocol):
     """What was counted of some values, and can be added up."""
 
     def merge(self, other: Self, /) -> Self:
-        """Return what both have counted; raises ValueError if they contradict each other."""
+        """Counts of both; raises ValueError if they contradict each other."""
 
 
 Item = TypeVar("Item", bound=Mergeable)
@@ -79,8 +80,7 @@ class Counted(Generic[Item]):
     statistics: dict[str, Item]
 
 
-Calibration = Counted[TensorStatistics]
-"""Statistics by tensor name, with their provenance."""
+Calibration = Counted[TensorStatistics]  # Statistics by tensor name, with their provenance.
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
@@ -90,14 +90,14 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
 
 
 def calibration_bytes(calibration: Calibration) -> bytes:
-    """Return the artifact's content; the same statistics give the same bytes."""
+    """The artifact's content; the same statistics give the same bytes."""
     arrays, entries = flatten(calibration.statistics)
     header = {"provenance": provenance_to_table(calibration.provenance), "tensors": entries}
     return CONTAINER.content(header, arrays)
 
 
 def statistics_digest(statistics: Mapping[str, TensorStatistics]) -> str:
-    """Return the SHA-256 of the statistics alone, whatever they were made from."""
+    """The SHA-256 of the statistics alone, whatever they were made from."""
     arrays, entries = flatten(statistics)
     return checksum({"tensors": entries}, arrays)
 
@@ -108,7 +108,7 @@ def load_calibration(path: Path) -> Calibration:
 
 
 def parse_calibration(content: bytes, name: str) -> Calibration:
-    """Return the calibration of a file's content; ``name`` is for messages."""
+    """The calibration of a file's content; ``name`` is for messages."""
     return CONTAINER.parse(content, name, _calibration)
 
 
@@ -118,12 +118,12 @@ def _calibration(header: dict[str, Any], arrays: Arrays) -> Calibration:
 
 
 def provenance_to_table(provenance: Provenance) -> dict[str, Any]:
-    """Return a provenance as plain values for the header of a file."""
+    """A provenance as plain values for the header of a file."""
     return asdict(provenance) | {"share": share_to_table(provenance.share)}
 
 
 def table_to_provenance(table: Any) -> Provenance:
-    """Return the provenance that the header of a file holds."""
+    """The provenance that the header of a file holds."""
     hints = typing.get_type_hints(Provenance)
     if not isinstance(table, dict) or set(table) != set(hints):
         raise ValueError("it does not name its sources")
@@ -136,13 +136,9 @@ def table_to_provenance(table: Any) -> Provenance:
     return Provenance(**table, share=share)
 
 
-# Calibrations of several shards become one: refused unless they are shards of the same calibration.
-
-
 SHOWN_LENGTH = 60
 SHARDS = "shards of the same calibration"
-Named = tuple[str, Provenance, Share]
-"""A part without its statistics."""
+Named = tuple[str, Provenance, Share]  # A part without its statistics.
 
 
 @dataclass(frozen=True)
@@ -159,7 +155,7 @@ class Part(Generic[Item]):
 
 
 def merge_calibrations(parts: Iterable[Part[Item]], *, partial: bool = False) -> Counted[Item]:
-    """Return what one calibration of all the shards would have given: the same bytes.
+    """Calibration of all the shards at once: the same bytes.
 
     The statistics merge exactly, in whatever order and grouping; of the parts, which may hold several shards,
     one at a time is held. With ``partial`` shards may be missing, and the result is a part as well.
@@ -217,13 +213,13 @@ class _Merged(Generic[Item]):
         return Counted(replace(self._provenance, share=share), self._statistics)
 
 
+# Settings that may differ between calibrations of one model on different data.
 OF_DATA = ("calibration.data", "calibration.samples", "calibration.set_aside")
-"""Settings that may differ between calibrations of one model on different data."""
 WHOLE_CALIBRATIONS = "calibrations of the same model"
 
 
 def join_calibrations(parts: Iterable[Part[Item]]) -> Counted[Item]:
-    """Return what one calibration on all the data of whole calibrations would have counted.
+    """Calibration on all the data of whole calibrations, as one would have counted.
 
     The statistics are the same in whatever order; what else the result says of its data is the first's, as
     are its flags, but for a digest of its own. One part at a time is held.
@@ -264,7 +260,7 @@ def _require_same(first: Named, other: Named, kind: str = SHARDS) -> None:
 
 
 def different(first: str, other: str, what: str, one: Any, two: Any, *, kind: str = SHARDS) -> MergeError:
-    """Return the error that says in what two runs differ."""
+    """The error that says in what two runs differ."""
     found = f"{what} is {_short(one)} in the first and {_short(two)} in the second"
     return MergeError(
         f"{first} and {other} are not {kind}: {found}",

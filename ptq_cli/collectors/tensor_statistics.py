@@ -6,7 +6,8 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import BitHistogram, ChannelStatistics
+from ptq_cli.collectors.bit_histogram import BitHistogram
+from ptq_cli.collectors.channel_statistics import ChannelStatistics
 
 Range = npt.NDArray[np.float32]
 
@@ -30,7 +31,7 @@ class NonFinite:
         return self.nan + self.positive + self.negative
 
     def merge(self, other: "NonFinite") -> "NonFinite":
-        """Return the counts of both sets of values."""
+        """The counts of both sets of values."""
         return NonFinite(self.nan + other.nan, self.positive + other.positive, self.negative + other.negative)
 
 
@@ -49,12 +50,9 @@ class TensorStatistics:
         histogram: the bit-keyed histogram of the finite values, or None if none was kept.
         nonfinite: how many values were NaN or infinite; none unless that was allowed.
 
-    Shapes:
-        minimum, maximum: ().
-
-    Edge case:
-        Without any finite value the minimum is +inf and the maximum -inf. Without any value at all, such
-        statistics are the neutral element of ``merge``.
+    Shapes: minimum, maximum: ().
+    Edge case: Without any finite value the minimum is +inf and the maximum -inf. Without any value at all,
+        such statistics are the neutral element of ``merge``.
     """
 
     count: int
@@ -104,10 +102,9 @@ class TensorStatistics:
         return not self.count and not self.nonfinite.total
 
     def merge(self, other: "TensorStatistics") -> "TensorStatistics":
-        """Return the statistics of both sets of values: exact, commutative, associative.
+        """The statistics of both sets of values: exact, commutative, associative.
 
-        Raises:
-            ValueError: the two were not kept in the same way, or have different numbers of channels.
+        Raises: ValueError: the two were not kept in the same way, or have different numbers of channels.
         """
         kept, others = ((item.histogram is None, item.channels is None) for item in (self, other))
         # Adding them would leave out one part's values without a word.
@@ -127,10 +124,10 @@ class TensorStatistics:
 
 
 def each_channel(channels: ChannelStatistics) -> list[TensorStatistics]:
-    """Return the statistics of each channel, as of a tensor that has no others.
+    """The statistics of each channel, as of a tensor that has no others.
 
     Example:
-        >>> from ptq_cli.collectors.collector_registry import ChannelCollector
+        >>> from ptq_cli.collectors.channel_collector import ChannelCollector
         >>> collector = ChannelCollector(1)
         >>> collector.update(np.float32([[1.0, -2.0], [3.0, 0.0]]))
         >>> [(item.low, item.high, item.zeros) for item in each_channel(collector.statistics())]

@@ -7,9 +7,11 @@ from dataclasses import replace
 import torch
 
 from ptq_cli.collectors.bit_histogram import EMPTY, BitHistogram, thin
-from ptq_cli.collectors.max_collector import Collector, MaxCollector, is_finite, read_table, top_exponent
+from ptq_cli.collectors.histogram_collector import read_table
+from ptq_cli.collectors.host_kernels import SMALLEST_TOP
+from ptq_cli.collectors.max_collector import Collector, MaxCollector, is_finite, top_exponent
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
-from ptq_cli.collectors.torch_kernels import LEAST_TOP, count_keys, count_values, find_range, new_table
+from ptq_cli.collectors.torch_kernels import count_keys, count_values, find_range, new_table
 from ptq_cli.core.errors import RuntimeFailedError
 
 
@@ -30,15 +32,14 @@ class TorchMaxCollector:
     def update(self, tensor: torch.Tensor) -> bool:
         """Add a tensor's values; return False if one of them is NaN or infinite, and then add nothing.
 
-        Shapes:
-            tensor: any.
+        Shapes: tensor: any.
         """
         with _memory_is_there(tensor):
             low, high = find_range(tensor)
         return self._range.add_range(low, high, tensor.numel())
 
     def statistics(self) -> TensorStatistics:
-        """Return what was kept so far."""
+        """Statistics of all updates so far."""
         return self._range.statistics()
 
 
@@ -57,7 +58,7 @@ class TorchHistogramCollector:
     def __init__(self) -> None:
         self._range = MaxCollector()
         self._table: torch.Tensor | None = None
-        self._top = LEAST_TOP - 1
+        self._top = SMALLEST_TOP - 1
         self._settled, self._zeros = EMPTY, 0
 
     def update(self, tensor: torch.Tensor) -> bool:
@@ -65,8 +66,7 @@ class TorchHistogramCollector:
 
         When it returns, the values have been read: their memory may be used again.
 
-        Shapes:
-            tensor: any.
+        Shapes: tensor: any.
         """
         with _memory_is_there(tensor):
             low, high = find_range(tensor)
@@ -75,13 +75,13 @@ class TorchHistogramCollector:
         return self._range.add_range(low, high, tensor.numel())
 
     def statistics(self) -> TensorStatistics:
-        """Return what was kept so far."""
+        """Statistics of all updates so far."""
         histogram, zeros = self._all()
         return replace(self._range.statistics(), zeros=zeros, histogram=histogram)
 
     def _count(self, tensor: torch.Tensor, top: int) -> None:
         # Below 2^-115 float32 has not the octaves of the table's bins: such values are sorted instead.
-        if max(top, self._top) < LEAST_TOP:
+        if max(top, self._top) < SMALLEST_TOP:
             keys, counts, zeros = count_keys(tensor)
             self._settled = self._settled.merge(thin(keys, counts))
             self._zeros += zeros
@@ -115,5 +115,5 @@ def _memory_is_there(tensor: torch.Tensor) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise RuntimeFailedError(
             f"the memory of '{tensor.device}' is full: a tensor of {tuple(tensor.shape)} cannot be counted",
-            hint="pass a smaller --set calibration.batch_size, or free memory of the GPU",
+            hint="pass a smaller --set data.batch_size, or free memory of the GPU",
         ) from error

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ptq_cli.collectors.bit_histogram import KEY_SHIFT
 from ptq_cli.collectors.host_kernels import (
     COARSE_BINS,
     COARSE_START,
@@ -24,22 +25,15 @@ from ptq_cli.collectors.host_kernels import (
     ZERO_START,
 )
 
-PART_VALUES = 1 << 22
-"""Values of a part; it takes a dozen times 4 bytes of each besides."""
-LEAST_TOP = 12
-"""Below 2^-115, float32 has not the octaves that the table's bins are made of."""
-KEY_SHIFT = FLOAT_MANTISSA_BITS - MANTISSA_BITS
+PART_VALUES = 1 << 22  # Values of a part; it takes a dozen times 4 bytes of each besides.
 KEY_MASK = (1 << (9 + MANTISSA_BITS)) - 1
 
 
 def find_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the smallest and the largest value, as ``kernels.find_range`` does.
+    """The smallest and the largest value, as ``kernels.find_range`` does.
 
-    Shapes:
-        tensor: any.
-
-    Edge case:
-        Without values it is the range of nothing.
+    Shapes: tensor: any.
+    Edge case: Without values it is the range of nothing.
 
     Example:
         >>> find_range(torch.tensor([1.0, 0.0]))
@@ -58,10 +52,9 @@ def find_range(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def new_table(device: torch.device) -> torch.Tensor:
-    """Return an empty table on a device.
+    """An empty table on a device.
 
-    Shapes:
-        result: (12304,).
+    Shapes: result: (12304,).
     """
     return torch.zeros(SLOTS, dtype=torch.int64, device=device)
 
@@ -69,9 +62,8 @@ def new_table(device: torch.device) -> torch.Tensor:
 def count_values(tensor: torch.Tensor, table: torch.Tensor, top: int) -> None:
     """Add finite values to the table's counts.
 
-    Shapes:
-        tensor: any. table: (12304,). top: the biased exponent of the largest octave, at least 12; none of the
-        values is of a larger one.
+    Shapes: tensor: any. table: (12304,). top: the biased exponent of the largest octave, at least 12; none of
+        the values is of a larger one.
 
     Example:
         >>> table = new_table(torch.device("cpu"))
@@ -84,7 +76,7 @@ def count_values(tensor: torch.Tensor, table: torch.Tensor, top: int) -> None:
 
 
 def _slots(bits: torch.Tensor, top: int) -> torch.Tensor:
-    """Return each value's slot: ``kernels.find_slots`` with a shift instead of the product."""
+    """Each value's slot: ``kernels.find_slots`` with a shift instead of the product."""
     magnitude = bits & MAGNITUDE
     exponent = magnitude >> FLOAT_MANTISSA_BITS
     mantissa = (magnitude & ((1 << FLOAT_MANTISSA_BITS) - 1)) | (1 << FLOAT_MANTISSA_BITS)
@@ -99,12 +91,11 @@ def _slots(bits: torch.Tensor, top: int) -> torch.Tensor:
 
 
 def count_keys(tensor: torch.Tensor) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], int]:
-    """Return each key that a value other than 0 has, how many values have it, and how many zeros there are.
+    """Each key that a value other than 0 has, how many values have it, and how many zeros there are.
 
     It is slower than ``count_values``, and needs no table: for tensors with tiny values only.
 
-    Shapes:
-        tensor: any. keys, counts: (N,), of which keys may repeat.
+    Shapes: tensor: any. keys, counts: (N,), of which keys may repeat.
 
     Example:
         >>> keys, counts, zeros = count_keys(torch.tensor([1.0, 1.0, 0.0]))
@@ -127,5 +118,5 @@ def _parts(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
 
 
 def _bits(part: torch.Tensor) -> torch.Tensor:
-    """Return values as the bits of float32, with int32's sign."""
+    """Values as the bits of float32, with int32's sign."""
     return part.to(torch.float32).view(torch.int32)

@@ -2,7 +2,8 @@
 
 ``q = saturate(round_half_even(x / scale) + zero_point)`` and ``x' = (q - zero_point) * scale``, all in
 float32, as ONNX's QuantizeLinear and DequantizeLinear (opset 13) say. Every other implementation
-(the PyTorch quantizers, ONNX Runtime) is tested against this one bit for bit.
+(the PyTorch quantizers, ONNX Runtime) is tested against this one bit for bit. Floats of few bits are rounded
+as ``onnx.reference`` and ml_dtypes do, which tests compare on every float16.
 """
 
 from collections.abc import Iterator
@@ -16,25 +17,16 @@ from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FloatFormat, Granularity, IntegerFormat, NumberFormat, PerTensor
 from ptq_cli.core.tensors import Array
 
-# Rounding to the floating-point formats of few bits, E4M3 and E2M1, in numpy.
-#
-# ``onnx.reference`` and ml_dtypes agree with it bit for bit; tests compare them on every float16.
-
 
 def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.float32]:
-    """Return the nearest value of a float format, as a float32.
+    """The nearest value of a float format, as a float32.
 
-    Shapes:
-        x: any; the result has the same shape.
-
-    Edge case:
-        Of two values that are equally near, the one with an even mantissa. What is beyond the largest value,
-        infinities too, becomes the largest. A value below the smallest normal number is rounded to a multiple
-        of the smallest subnormal one, and keeps its sign where that is 0. NaN stays NaN.
-
-    Source:
-        Micikevicius et al. 2022, "FP8 formats for deep learning", section 3; ONNX Cast with ``saturate = 1``;
-        OCP Microscaling Formats (MX) 1.0, section 5.3.3, for E2M1.
+    Shapes: x: any; the result has the same shape.
+    Edge case: Of two values that are equally near, the one with an even mantissa. What is beyond the largest
+        value, infinities too, becomes the largest. A value below the smallest normal number is rounded to a
+        multiple of the smallest subnormal one, and keeps its sign where that is 0. NaN stays NaN.
+    Source: Micikevicius et al. 2022, "FP8 formats for deep learning", section 3; ONNX Cast with ``saturate =
+        1``; OCP Microscaling Formats (MX) 1.0, section 5.3.3, for E2M1.
 
     Example:
         >>> from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
@@ -52,13 +44,11 @@ def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.floa
     return np.asarray(rounded, np.float32)
 
 
+# An amax not above this counts as 0: with 16 bits its scale is no normal float32. How small values may be
+# does not follow from their size: what they are multiplied with may be as large.
 ZERO_AMAX = 2.0**-110
-"""An amax not above this counts as 0: with 16 bits its scale is no normal float32.
 
-How small values may be does not follow from their size: what they are multiplied with may be as large."""
-
-PART = 1 << 20
-"""Number of elements that are quantized at once."""
+PART = 1 << 20  # Number of elements that are quantized at once.
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -75,11 +65,8 @@ class FixedGrid:
 class QuantParameters:
     """Scale and zero point of a tensor, with the format and granularity they belong to.
 
-    Shapes:
-        scale, zero_point: ``granularity.scale_shape(tensor.shape)``.
-
-    Units:
-        scale: real units per integer step. (NVIDIA's code calls the reciprocal ``scale``.)
+    Shapes: scale, zero_point: ``granularity.scale_shape(tensor.shape)``.
+    Units: scale: real units per integer step. (NVIDIA's code calls the reciprocal ``scale``.)
     """
 
     scale: FloatArray
@@ -91,8 +78,7 @@ class QuantParameters:
     def integers(self) -> IntegerFormat:
         """The format, for what is known to be integers.
 
-        Raises:
-            TypeError: it is a float format.
+        Raises: TypeError: it is a float format.
         """
         if isinstance(self.format, FloatFormat):
             raise TypeError(f"{self.format.name} has no evenly spaced steps")
@@ -100,19 +86,14 @@ class QuantParameters:
 
 
 def scale_from_amax(amax: npt.ArrayLike, format: NumberFormat) -> FloatArray:
-    """Return the symmetric scale, ``amax / qmax``.
+    """The symmetric scale, ``amax / qmax``.
 
-    Shapes:
-        amax: any; the result has the same shape.
+    Shapes: amax: any; the result has the same shape.
+    Edge case: An amax not above 2^-110 gives scale 1: the channel holds zeros, and quantizes to them.
 
-    Edge case:
-        An amax not above 2^-110 gives scale 1: the channel holds zeros, and quantizes to them.
+    Raises: RecipeValueError: amax is negative, or not finite in float32.
 
-    Raises:
-        RecipeValueError: amax is negative, or not finite in float32.
-
-    Source:
-        NVIDIA pytorch-quantization, ``tensor_quant``; ONNX QuantizeLinear.
+    Source: NVIDIA pytorch-quantization, ``tensor_quant``; ONNX QuantizeLinear.
 
     Example:
         >>> from ptq_cli.core.formats import INT8, UINT8
@@ -130,20 +111,17 @@ def scale_from_amax(amax: npt.ArrayLike, format: NumberFormat) -> FloatArray:
 
 
 def parameters_from_range(low: float, high: float, format: IntegerFormat) -> QuantParameters:
-    """Return the asymmetric parameters that cover ``[low, high]`` and represent 0 exactly.
+    """The asymmetric parameters that cover ``[low, high]`` and represent 0 exactly.
 
     The range is first widened to include 0; then ``scale = (high - low) / (qmax - qmin)``, rounded towards
     zero in its last float32 bit so that the grid never reaches above ``high``: only then do runtimes see
     that a Clip before it is redundant.
 
-    Edge case:
-        A range not wider than 2^-110 gives scale 1 and the zero point of a real 0.
+    Edge case: A range not wider than 2^-110 gives scale 1 and the zero point of a real 0.
 
-    Raises:
-        RecipeValueError: the bounds are not finite or ``low > high``.
+    Raises: RecipeValueError: the bounds are not finite or ``low > high``.
 
-    Source:
-        ONNX QuantizeLinear; Krishnamoorthi 2018, "Quantizing deep convolutional networks", section 2.1.
+    Source: ONNX QuantizeLinear; Krishnamoorthi 2018, "Quantizing deep convolutional networks", section 2.1.
 
     Example:
         >>> from ptq_cli.core.formats import UINT8
@@ -172,17 +150,13 @@ def parameters_from_range(low: float, high: float, format: IntegerFormat) -> Qua
 def quantize(x: npt.ArrayLike, parameters: QuantParameters) -> Array:
     """Quantize ``x`` to integers, or to floats of few bits, as ONNX's QuantizeLinear does.
 
-    Shapes:
-        x: any; the result has the same shape.
+    Shapes: x: any; the result has the same shape.
+    Edge case: ±inf saturates. NaN has no integer, and raises an error (ONNX Runtime turns it into qmin).
 
-    Edge case:
-        ±inf saturates. NaN has no integer, and raises an error (ONNX Runtime turns it into qmin).
+    Raises: RecipeValueError: ``x`` holds NaN.
 
-    Raises:
-        RecipeValueError: ``x`` holds NaN.
-
-    Source:
-        ONNX QuantizeLinear: opset 13 for integers, 19 for E4M3, 23 for E2M1; round half to even, saturate.
+    Source: ONNX QuantizeLinear: opset 13 for integers, 19 for E4M3, 23 for E2M1; round half to even,
+        saturate.
 
     Example:
         >>> from ptq_cli.core.formats import INT8
@@ -236,16 +210,11 @@ def _quantize(
 
 
 def dequantize(q: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
-    """Return the real values of integers, as ONNX's DequantizeLinear does.
+    """The real values of integers, as ONNX's DequantizeLinear does.
 
-    Shapes:
-        q: any; the result has the same.
-
-    Edge case:
-        A product beyond float32 is ±inf, as in ONNX Runtime.
-
-    Source:
-        ONNX DequantizeLinear, opset 13.
+    Shapes: q: any; the result has the same.
+    Edge case: A product beyond float32 is ±inf, as in ONNX Runtime.
+    Source: ONNX DequantizeLinear, opset 13.
 
     Example:
         >>> from ptq_cli.core.formats import UINT8
@@ -279,11 +248,8 @@ def _dequantize(
 def fake_quantize(x: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
     """Quantize and dequantize: the value that the integer model computes with.
 
-    Shapes:
-        x: any; the result has the same shape.
-
-    Source:
-        ONNX QuantizeLinear followed by DequantizeLinear.
+    Shapes: x: any; the result has the same shape.
+    Source: ONNX QuantizeLinear followed by DequantizeLinear.
 
     Example:
         >>> from ptq_cli.core.formats import INT8
@@ -293,17 +259,14 @@ def fake_quantize(x: npt.ArrayLike, parameters: QuantParameters) -> FloatArray:
     return dequantize(quantize(x, parameters), parameters)
 
 
-# float16, which files hold for runtimes that compute in it.
-
 LARGEST_HALF = float(np.finfo(np.float16).max)
 TINIEST_HALF = float(np.finfo(np.float16).smallest_subnormal)
 
 
 def to_half(array: Array) -> Array:
-    """Return the nearest float16 of numbers, none of them infinite or 0 that was not so before.
+    """The nearest float16 of numbers, none of them infinite or 0 that was not so before.
 
-    Shapes:
-        array: any; the result has the same shape.
+    Shapes: array: any; the result has the same shape.
 
     Example:
         >>> to_half(np.float32([-3.4e38, 1e-12, 0.0, 0.1])).tolist()

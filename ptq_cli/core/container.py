@@ -3,8 +3,7 @@
 A checksum covers the header and the arrays, so that a damaged file is an error and never a wrong number.
 Nothing is pickled. Arrays may be mapped from a file and are then read as they are used.
 
-Source:
-    https://huggingface.co/docs/safetensors: 8 bytes of length, a JSON header, then the arrays.
+Source: https://huggingface.co/docs/safetensors: 8 bytes of length, a JSON header, then the arrays.
 """
 
 import hashlib
@@ -27,8 +26,8 @@ Bytes = npt.NDArray[np.uint8]
 T = TypeVar("T")
 
 HEADER_KEY = "ptq"
-MOST_HEADER_BYTES = 100_000_000
-"""As many as safetensors allows."""
+MOST_HEADER_BYTES = 100_000_000  # safetensors allows no more.
+# Dtypes by safetensors' names, in its order. Arrays of the last type come first: all are then aligned.
 DTYPES = {
     "BOOL": "?",
     "U8": "u1",
@@ -43,7 +42,6 @@ DTYPES = {
     "I64": "<i8",
     "U64": "<u8",
 }
-"""By what safetensors calls them, in its order. Arrays of the last type come first: all are then aligned."""
 ORDER = tuple(DTYPES)
 NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
 
@@ -97,11 +95,11 @@ class Container:
             yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
     def content(self, content: Mapping[str, Any], arrays: Arrays) -> bytes:
-        """Return the bytes of a file."""
+        """The bytes of a file."""
         return b"".join(self.parts(content, arrays))
 
     def parse(self, data: bytes | Bytes, name: str, make: Callable[[dict[str, Any], dict[str, Any]], T]) -> T:
-        """Return what ``make`` makes of a file's header and arrays.
+        """Result of ``make`` for a file's header and arrays.
 
         What it raises about values says that the file, which messages call ``name``, is damaged.
         """
@@ -156,7 +154,7 @@ class Container:
 
 
 def map_file(path: Path, what: str, container: Container) -> Bytes:
-    """Return the bytes of a file without reading them."""
+    """The bytes of a file without reading them."""
     require_file(path, what)
     try:
         return np.memmap(path, np.uint8, "r")
@@ -169,7 +167,7 @@ def map_file(path: Path, what: str, container: Container) -> Bytes:
 
 
 def checksum(header: Mapping[str, Any], arrays: Arrays) -> str:
-    """Return the SHA-256 of a header and its arrays, in the order of their names."""
+    """The SHA-256 of a header and its arrays, in the order of their names."""
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)

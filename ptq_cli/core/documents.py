@@ -27,10 +27,9 @@ from ptq_cli.core.read_files import read_file
 
 T = TypeVar("T")
 
-HIDDEN = None
-"""Marks an ``Annotated`` field that the document leaves out."""
+HIDDEN = None  # Marks an ``Annotated`` field that the document leaves out.
+# JSON has no such numbers, so they are texts.
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-"""JSON has no such numbers, so they are texts."""
 HINT = "run ptq evaluate again"
 
 
@@ -83,14 +82,14 @@ class Matches:
 
 @cache
 def header_of(kind: type) -> dict[str, Any]:
-    """Return what documents of a class say of themselves; nothing if they are not files."""
+    """Header of a class' documents; empty if they are not files."""
     format = getattr(kind, "FORMAT", None)
     return format.header if isinstance(format, FileFormat) else {}
 
 
 @cache
 def keys_of(kind: type) -> tuple[str, ...]:
-    """Return the keys of a class's documents without the header: derived ones first, a verdict above all."""
+    """The keys of a class's documents without the header: derived ones first, a verdict above all."""
     return (*getattr(kind, "DERIVED", ()), *(item.name for item in fields(kind) if not _is(item, HIDDEN)))
 
 
@@ -104,11 +103,10 @@ def _is(item: Field[Any], mark: object) -> bool:
 
 
 def encode(value: Any) -> Any:
-    """Return a value that ``json.dumps`` can write.
+    """A value that ``json.dumps`` can write.
 
-    Edge case:
-        The keys of a dictionary are sorted, those of a dataclass are in the order of its fields. JSON has no
-        infinity and no NaN: they become the strings ``"inf"``, ``"-inf"`` and ``"nan"``.
+    Edge case: The keys of a dictionary are sorted, those of a dataclass are in the order of its fields. JSON
+        has no infinity and no NaN: they become the strings ``"inf"``, ``"-inf"`` and ``"nan"``.
     """
     if is_dataclass(value) and not isinstance(value, type | os.PathLike):
         texts, body = _texts_of(type(value)), {key: getattr(value, key) for key in keys_of(type(value))}
@@ -133,16 +131,15 @@ def encode(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """Return a document as JSON: keys in a fixed order, two spaces, ASCII, a newline at the end.
+    """A document as JSON: keys in a fixed order, two spaces, ASCII, a newline at the end.
 
-    Edge case:
-        ASCII only, so that a name from a model cannot control the terminal that shows the file.
+    Edge case: ASCII only, so that a name from a model cannot control the terminal that shows the file.
     """
     return json.dumps(encode(value), indent=2, allow_nan=False) + "\n"
 
 
 def rounded(value: float) -> float | None:
-    """Return a number as the metadata of a model has it: to thousandths, or null if it is not finite."""
+    """A number as the metadata of a model has it: to thousandths, or null if it is not finite."""
     return round(value, 3) if math.isfinite(value) else None
 
 
@@ -157,7 +154,7 @@ def read_document(kind: type[T], path: Path) -> T:
 
 
 def parse_document(kind: type[T], content: bytes) -> T:
-    """Return what ``to_json`` wrote as ``content``.
+    """Document that ``to_json`` wrote as ``content``.
 
     A class may have a method ``require_consistent``, which raises a ``ReportError`` where fields contradict
     each other.
@@ -184,7 +181,7 @@ def parse_document(kind: type[T], content: bytes) -> T:
 
 
 def decode(kind: Any, value: Any, where: str) -> Any:
-    """Return the value of type ``kind`` that the JSON value ``value`` represents.
+    """The value of type ``kind`` that the JSON value ``value`` represents.
 
     Example:
         >>> decode(tuple[float, ...], [1, "inf"], "limits")
@@ -296,10 +293,9 @@ def _show(value: Any) -> str:
 
 
 def strict_json(content: bytes) -> Any:
-    """Return the value of a JSON text in UTF-8.
+    """The value of a JSON text in UTF-8.
 
-    Raises:
-        ValueError: it is not JSON, or holds NaN or Infinity, which Python's own reader accepts.
+    Raises: ValueError: it is not JSON, or holds NaN or Infinity, which Python's own reader accepts.
         RecursionError: it is nested too deeply.
     """
     # Editors of Windows begin UTF-8 with a byte order mark.

@@ -18,8 +18,8 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.read_files import sha256_text
 from ptq_cli.core.trust import code_key, is_sample, require_trust
 
+# What Python code passed as an object, by the name that recipes give it: nothing is imported.
 PASSED_OBJECT = re.compile(r"ptq_cli\.api\.passed_objects:[0-9A-Za-z]*_[0-9a-f]{16}(_[0-9]+)?")
-"""What Python code passed as an object, by the name that recipes give it: nothing is imported."""
 
 
 def load_entry_point(
@@ -109,7 +109,7 @@ def _load_installed(
 
 
 def _is_installed(package: str, folder: str) -> bool:
-    """Tell whether a package is found without a folder, or was; not if it lies in that folder."""
+    """Whether a package is found without a folder, or was; not if it lies in that folder."""
     try:
         spec = importlib.util.find_spec(package)
     except ValueError:  # a module without one, such as __main__
@@ -121,7 +121,7 @@ def _is_installed(package: str, folder: str) -> bool:
 
 
 def _find(location: str, path: Sequence[str]) -> Path | None:
-    """Return the source file of a module, whose packages are not imported; None if there is none."""
+    """The source file of a module, whose packages are not imported; None if there is none."""
     names = location.split(".")
     where: Sequence[str] | None = path
     for depth, _ in enumerate(names, 1):
@@ -136,7 +136,7 @@ def _find(location: str, path: Sequence[str]) -> Path | None:
 
 
 def _source_digest(source: bytes) -> str:
-    """Return the SHA-256 of code, whose lines may end as on any system."""
+    """The SHA-256 of code, whose lines may end as on any system."""
     return hashlib.sha256(source.replace(b"\r\n", b"\n")).hexdigest()
 
 
@@ -170,7 +170,7 @@ def _run_source(path: Path, source: bytes, module: str = "") -> ModuleType:
 
 
 def is_entry_point(text: str) -> bool:
-    """Tell whether ``text`` has the form of an entry point rather than of a path.
+    """Whether ``text`` has the form of an entry point rather than of a path.
 
     Example:
         >>> is_entry_point("model.py:build"), is_entry_point("package.module:build")

@@ -20,7 +20,7 @@ from ptq_cli.core.read_files import require_name, url_of
 
 
 def replaced_file(path: Path) -> Path:
-    """Return the file that writing to ``path`` replaces: that which a link points to, or ``path``."""
+    """The file that writing to ``path`` replaces: that which a link points to, or ``path``."""
     require_name(path)
     try:
         mode = path.stat().st_mode
@@ -89,8 +89,8 @@ def write_text(path: Path, text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+# Bytes, or a finished file of a ``PartialFolder``, which is moved.
 Content = bytes | Path
-"""What is written to a file: bytes, or a finished file of a ``PartialFolder``, which is moved."""
 
 
 class PartialFolder:

@@ -1,4 +1,4 @@
-"""Number formats of quantized tensors: integers by bits and sign, and floats of 8 and 4 bits."""
+"""Number formats of quantized tensors, and how much of a tensor shares one scale."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,8 +23,7 @@ class IntegerFormat:
         narrow_range: the most negative value is not used, so that the range is symmetric about 0
             (-127…127 for int8). An unsigned format has no narrow range.
 
-    Raises:
-        QuantizerValueError: bits outside 2…16, or an unsigned format with a narrow range.
+    Raises: QuantizerValueError: bits outside 2…16, or an unsigned format with a narrow range.
 
     Example:
         >>> IntegerFormat(8, signed=True, narrow_range=True)
@@ -140,10 +139,9 @@ class FloatFormat:
         return found
 
 
-NumberFormat = IntegerFormat | FloatFormat
-"""What a quantized tensor may be stored as."""
+NumberFormat = IntegerFormat | FloatFormat  # Formats that a quantized tensor is stored in.
+# Names of the float formats in ml_dtypes.
 STORED_AS = {"float8e4m3fn": "float8_e4m3fn", "float4e2m1": "float4_e2m1fn"}
-"""What ml_dtypes calls the float formats."""
 
 FLOAT8_E4M3FN = FloatFormat("float8e4m3fn", exponent_bits=4, mantissa_bits=3, largest=448.0)
 FLOAT4_E2M1 = FloatFormat("float4e2m1", exponent_bits=2, mantissa_bits=1, largest=6.0)
@@ -157,9 +155,6 @@ UINT16 = IntegerFormat(16, signed=False)
 
 INTEGERS: dict[str, IntegerFormat] = {item.name: item for item in (INT8, UINT8, INT16, UINT16)}
 BY_NAME: dict[str, NumberFormat] = {**INTEGERS, **FLOATS}
-
-
-# How much of a tensor shares one scale.
 
 
 @dataclass(frozen=True)
@@ -187,8 +182,7 @@ class PerTensor:
 class _AlongAxes:
     """One scale for each index along some axes.
 
-    Raises:
-        AxisError: (each method) the tensor does not have one of the axes.
+    Raises: AxisError: (each method) the tensor does not have one of the axes.
     """
 
     axes: tuple[int, ...]

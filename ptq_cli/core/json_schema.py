@@ -15,7 +15,7 @@ from ptq_cli.core.documents import NON_FINITE, AtLeast, FileFormat, Matches, hea
 
 
 def docstring(item: Any) -> str:
-    """Return the docstring of a class or a function without its indentation.
+    """The docstring of a class or a function without its indentation.
 
     ``python -OO`` drops docstrings, and then it is read from the source.
     """
@@ -36,7 +36,7 @@ NUMBERS = {
 
 
 def file_schema(kind: type) -> str:
-    """Return the schema of a file as JSON, with a newline at the end; it allows no other keys."""
+    """The schema of a file as JSON, with a newline at the end; it allows no other keys."""
     schemas = Schemas(strict=True)
     format: FileFormat = kind.FORMAT  # type: ignore[attr-defined]
     head = {
@@ -48,14 +48,14 @@ def file_schema(kind: type) -> str:
 
 
 def documents_schema(title: str, kinds: Mapping[str, Sequence[type]], *, strict: bool = False) -> str:
-    """Return one schema with a definition for each name, as JSON with a newline at the end."""
+    """One schema with a definition for each name, as JSON with a newline at the end."""
     schemas = Schemas(strict=strict)
     named = {name: schemas.any_of(each) for name, each in kinds.items()}
     return schemas.as_json({"$schema": DRAFT, "title": title, "$defs": named})
 
 
 def document_schema(title: str, kinds: Sequence[type]) -> str:
-    """Return the schema of one document as JSON, with a newline at the end."""
+    """The schema of one document as JSON, with a newline at the end."""
     schemas = Schemas(strict=False)
     return schemas.as_json({"$schema": DRAFT, "title": title, **schemas.any_of(kinds)})
 
@@ -69,12 +69,12 @@ class Schemas:
         self._definitions: dict[str, Any] = {"number": NUMBERS}
 
     def any_of(self, kinds: Sequence[Any]) -> dict[str, Any]:
-        """Return the schema of a value that is of one of the types."""
+        """The schema of a value that is of one of the types."""
         schemas = [self.of(kind) for kind in kinds]
         return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
     def object(self, kind: type) -> dict[str, Any]:
-        """Return the schema of a dataclass."""
+        """The schema of a dataclass."""
         header = {
             name: {"description": HEADER[name], "const": value} for name, value in header_of(kind).items()
         }
@@ -88,7 +88,7 @@ class Schemas:
         }
 
     def of(self, kind: Any) -> dict[str, Any]:
-        """Return the schema of a value of a declared type."""
+        """The schema of a value of a declared type."""
         origin, arguments = get_origin(kind), get_args(kind)
         if isinstance(kind, type) and is_dataclass(kind) and not issubclass(kind, PathLike):
             schema = self._reference(kind)
@@ -116,7 +116,7 @@ class Schemas:
         return schema
 
     def as_json(self, body: dict[str, Any]) -> str:
-        """Return a schema with the definitions that it refers to."""
+        """A schema with the definitions that it refers to."""
         own = body.get("$defs", {})
         definitions = {**own, **self._definitions}
         used = json.dumps([body, definitions])

@@ -21,12 +21,10 @@ from ptq_cli.core.formats import Granularity
 from ptq_cli.core.tensors import Array
 
 Order = tuple[int, ...]
+# How pairs of channels go on from one position of a filter to the next.
 ACROSS, RESTART = "across", "restart"
-"""How pairs of channels go on from one position of a filter to the next."""
-LARGEST_SUM = 128
-"""Of two weights' magnitudes: 255 * 128 = 32,640 is the last multiple of 255 below 2^15."""
-PART = 1 << 22
-"""Elements of a weight that are looked at at once."""
+LARGEST_SUM = 128  # Two magnitudes: 255 * 128 = 32,640 is the last multiple of 255 below 2^15.
+PART = 1 << 22  # Elements of a weight that are looked at at once.
 
 
 @dataclass(frozen=True)
@@ -45,17 +43,14 @@ class PairRule:
 def conv_orders(
     shape: Sequence[int], groups: int, kinds: Collection[str] = (ACROSS, RESTART)
 ) -> tuple[Order, ...]:
-    """Return in which orders integer kernels read the weight of a Conv.
+    """Orders in which integer kernels read the weight of a Conv.
 
     K runs over the positions of the kernel, and at each over the channels of a group. ONNX Runtime's pairs
     run on from one position to the next (``ACROSS``), and OpenVINO's start again at each (``RESTART``); with
     an even number of channels these are the same.
 
-    Shapes:
-        shape: (M, C / groups, …).
-
-    Edge case:
-        With one channel in and out of each group nothing is added in 16 bits: the kernels of depthwise
+    Shapes: shape: (M, C / groups, …).
+    Edge case: With one channel in and out of each group nothing is added in 16 bits: the kernels of depthwise
         convolutions are exact.
 
     Example:
@@ -72,7 +67,7 @@ def conv_orders(
 
 
 def conv_transpose_orders(groups: int, kinds: Collection[str] = (ACROSS, RESTART)) -> tuple[Order, ...]:
-    """Return in which orders integer kernels read the weight of a ConvTranspose, (C, M / groups, …).
+    """Orders in which integer kernels read the weight of a ConvTranspose, (C, M / groups, …).
 
     OpenVINO alone has one. Its K is the channels at a position; with groups it was not seen to saturate.
 
@@ -104,17 +99,14 @@ def pair_sums(weight: Array, order: Order) -> Iterator[tuple[slice, Array]]:
 def widened_for_pairs(
     scale: npt.NDArray[np.float32], weight: Array, granularity: Granularity, rule: PairRule, end: float
 ) -> npt.NDArray[np.float32]:
-    """Return scales that are larger by what the worst pair of each channel needs.
+    """Scales widened for the worst pair of each channel.
 
     Rounding half to even exceeds no sum that the real numbers keep: 63.5 + 64.5 gives 64 + 64.
 
     A value beyond ``end``, the largest integer, is cut off, and counts as that much.
 
-    Shapes:
-        weight: any; scale, and the result: ``granularity.scale_shape(weight.shape)``.
-
-    Edge case:
-        A single weight (K = 1) has no mate, and its scale stays.
+    Shapes: weight: any; scale, and the result: ``granularity.scale_shape(weight.shape)``.
+    Edge case: A single weight (K = 1) has no mate, and its scale stays.
 
     Example:
         >>> from ptq_cli.core.formats import PerAxis
@@ -140,13 +132,12 @@ def widened_for_pairs(
 
 
 def within_pairs(integers: Array, rule: PairRule) -> Array:
-    """Return integers of which no pair exceeds its sum: the larger one of a pair that does gives way.
+    """Integers of which no pair exceeds its sum: the larger one of a pair that does gives way.
 
     After ``widened_for_pairs`` few pairs do, by a step: where float32 rounded a scale down, where a value
     was cut off, or where a weight was rounded away from the nearest integer.
 
-    Shapes:
-        integers: any; the result has the same.
+    Shapes: integers: any; the result has the same.
 
     Example:
         >>> within_pairs(np.int8([[64, 65, -64, -64]]), PairRule(128, ((1,),))).tolist()
@@ -166,7 +157,7 @@ def within_pairs(integers: Array, rule: PairRule) -> Array:
 
 
 def exceeds_pairs(integers: Array, rule: PairRule) -> bool:
-    """Return whether two neighbors of one sign add up to more than a rule allows.
+    """Whether two neighbors of one sign add up to more than a rule allows.
 
     Example:
         >>> exceeds_pairs(np.int8([[64, 65]]), PairRule(128, ((1,),)))
@@ -180,10 +171,9 @@ def exceeds_pairs(integers: Array, rule: PairRule) -> bool:
 
 
 def mates_along(rule: PairRule, shape: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return with which other elements each element of a weight is a pair, as indices into the flat weight.
+    """Partners of each element of a weight, as indices into the flat weight.
 
-    Shapes:
-        the result (size, orders): one mate for each order, or -1.
+    Shapes: the result (size, orders): one mate for each order, or -1.
 
     Example:
         >>> mates_along(PairRule(128, ((1,),)), (1, 3)).tolist()
@@ -214,15 +204,12 @@ class UnsafePairs:
 
 
 def unsafe_pairs(integers: Array, rule: PairRule, axis: int) -> UnsafePairs:
-    """Return how many pairs of a weight exceed their sum in the order that is worst.
+    """How many pairs of a weight exceed their sum in the order that is worst.
 
     Its zero point is 0, and ``axis`` that of its output channels.
 
-    Shapes:
-        integers: any.
-
-    Edge case:
-        Without an order nothing can saturate.
+    Shapes: integers: any.
+    Edge case: Without an order nothing can saturate.
 
     Example:
         >>> unsafe_pairs(np.int8([[127, 127, 1], [1, 2, 3]]), PairRule(128, ((1,),)), 0)
@@ -247,10 +234,9 @@ def unsafe_pairs(integers: Array, rule: PairRule, axis: int) -> UnsafePairs:
 
 
 def _rows(weight: Array, order: Order) -> Array:
-    """Return a weight with K behind all else.
+    """A weight with K behind all else.
 
-    Shapes:
-        (indices beside K, K).
+    Shapes: (indices beside K, K).
     """
     beside = [axis for axis in range(weight.ndim) if axis not in order]
     size = int(np.prod([weight.shape[axis] for axis in order], dtype=np.int64))
@@ -258,10 +244,9 @@ def _rows(weight: Array, order: Order) -> Array:
 
 
 def _mates(rows: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return the first and the second of each pair; a last one without a mate is left out.
+    """The first and the second of each pair; a last one without a mate is left out.
 
-    Shapes:
-        rows: (R, K); both (R, K // 2).
+    Shapes: rows: (R, K); both (R, K // 2).
     """
     even = rows.shape[1] // 2 * 2
     return rows[:, 0:even:2], rows[:, 1:even:2]

@@ -15,12 +15,12 @@ from pathlib import Path
 
 PARTIAL_SUFFIX = ".partial"
 _OWNED = re.compile(rf"\..+\.[0-9a-f]{{8}}\.([0-9a-f]{{8}})-(\d+)-(\d+){re.escape(PARTIAL_SUFFIX)}")
+# Field of ``/proc/PID/stat`` behind the command's name: when the process started (proc(5): 22).
 STARTED = 19
-"""Of the fields of ``/proc/PID/stat`` behind the command's name: when the process started (proc(5): 22)."""
 
 
 def partial_name(name: str) -> str:
-    """Return a new hidden name for a file or folder that will be ``name``, with this process in it."""
+    """A new hidden name for a file or folder that will be ``name``, with this process in it."""
     token, place, pid = secrets.token_hex(4), _place(), os.getpid()
     owner = f".{place}-{pid}-{_started(pid)}" if place else ""
     return f".{name}.{token}{owner}{PARTIAL_SUFFIX}"
@@ -51,7 +51,7 @@ def _remove_stale_once(folder: Path, _pid: int) -> None:
 
 @cache
 def _place() -> str:
-    """Return what tells this boot of this machine and this container apart; empty where no process can be."""
+    """Identity of this boot of this machine and this container; empty where no process can be."""
     try:
         if Path("/proc/self").readlink().name != str(os.getpid()):
             return ""  # The folder tells of the processes of another container.
@@ -63,7 +63,7 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started, in ticks since the boot; empty if there is no such process."""
+    """Start of a process, in ticks since the boot; empty if there is no such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

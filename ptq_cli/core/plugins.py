@@ -14,8 +14,8 @@ from typing import Any
 from ptq_cli.core.errors import PluginError, first_line
 
 TARGETS, METRICS, AMAX_METHODS = "ptq.targets", "ptq.metrics", "ptq.amax_methods"
+# Kind of a group's plug-ins, in words.
 KINDS = {TARGETS: "target", METRICS: "metric", AMAX_METHODS: "amax method"}
-"""What the plug-ins of a group are, in words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Plugin:
         return KINDS[self.group]
 
     def failed(self, reason: str, *, hint: str = "") -> PluginError:
-        """Return the error that names the plug-in and its package."""
+        """The error that names the plug-in and its package."""
         usual = f"report it to the authors of {self.package}, or uninstall it: pip uninstall {self.package}"
         return PluginError(
             f"the {self.kind} '{self.name}' of the package {self.package} {self.version} {reason}",
@@ -66,7 +66,7 @@ class Plugin:
 
 
 def find_plugin(group: str, name: str, own: Collection[str]) -> Plugin | None:
-    """Return the plug-in with this name, or None; ``own`` are the names that ptq itself has in this place.
+    """The plug-in with this name, or None; ``own`` are the names that ptq itself has in this place.
 
     Example:
         >>> find_plugin(TARGETS, "ort-cpu", ["ort-cpu"]) is None
@@ -90,7 +90,7 @@ def find_plugin(group: str, name: str, own: Collection[str]) -> Plugin | None:
 
 
 def plugins(group: str) -> tuple[Plugin, ...]:
-    """Return the plug-ins of a group, in the order of their names; none of them is imported.
+    """The plug-ins of a group, in the order of their names; none of them is imported.
 
     Example:
         >>> plugins("ptq.nothing")
@@ -100,7 +100,7 @@ def plugins(group: str) -> tuple[Plugin, ...]:
 
 
 def plugin_names(group: str) -> tuple[str, ...]:
-    """Return the names of the plug-ins of a group, in their order.
+    """The names of the plug-ins of a group, in their order.
 
     Example:
         >>> plugin_names("ptq.nothing")
@@ -110,7 +110,7 @@ def plugin_names(group: str) -> tuple[str, ...]:
 
 
 def plugin_lines() -> list[str]:
-    """Return a line for each package that has plug-ins: its version, and what it adds.
+    """A line for each package that has plug-ins: its version, and what it adds.
 
     Example:
         >>> any("ptq-cli" in line for line in plugin_lines())

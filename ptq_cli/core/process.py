@@ -1,25 +1,20 @@
 """What only the command ``ptq`` may change in its process: logging, the standard streams, signals."""
 
-import ctypes
-import gc
 import io
 import logging
-import math
 import os
-import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
+# Exit statuses, 128 and the signal's number, as a shell counts: of Ctrl-C and of SIGTERM.
 INTERRUPTED, TERMINATED = 130, 143
-"""Exit statuses, 128 and the signal's number, as a shell counts: of Ctrl-C and of SIGTERM."""
+# Libraries whose logs of a damaged model would reach the terminal with the model's names as they are.
 LIBRARIES = ("onnx_ir", "onnxscript")
-"""What they log of a damaged model would reach the terminal with the model's names as they are."""
 STDOUT, STDERR = 1, 2
 _OWN = [False]
 _INTERRUPT = [INTERRUPTED]
@@ -35,7 +30,7 @@ def claim_process() -> None:
 
 
 def is_own_process() -> bool:
-    """Return whether ``claim_process`` was called."""
+    """Whether ``claim_process`` was called."""
     return _OWN[0]
 
 
@@ -103,7 +98,7 @@ def end_as_interrupted() -> None:
 
 
 def _loads_a_library(frame: FrameType | None) -> bool:
-    """Tell whether a library such as PyTorch's is being loaded: its C++ code would abort at an exception."""
+    """Whether a library such as PyTorch's is being loaded: its C++ code would abort at an exception."""
     while frame is not None and not frame.f_code.co_qualname.startswith("ExtensionFileLoader."):
         frame = frame.f_back
     return frame is not None
@@ -134,136 +129,8 @@ def interrupts_as_requests() -> Iterator[Callable[[], bool]]:
 
 
 def interrupt_status() -> int:
-    """Return the exit status of a command that was interrupted: 143 if by SIGTERM, otherwise 130."""
+    """The exit status of a command that was interrupted: 143 if by SIGTERM, otherwise 130."""
     return _INTERRUPT[0]
-
-
-# How much memory this process takes, and sizes as text.
-
-
-UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
-M_MMAP_THRESHOLD = -3
-"""In malloc.h of glibc."""
-OWN_BLOCK = 1 << 20
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
-
-
-def resident_bytes() -> int:
-    """Return how much memory this process takes now, or its peak where the system does not tell.
-
-    Example:
-        >>> resident_bytes() > 1_000_000
-        True
-    """
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return _peak_of_the_system()
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def most_resident_bytes() -> int:
-    """Return the peak memory of this process so far.
-
-    Example:
-        >>> most_resident_bytes() >= resident_bytes() > 0
-        True
-    """
-    try:
-        found = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    if found is None:
-        return _peak_of_the_system()
-    # The kernel counts in batches for each core, so the two may differ a little.
-    return max(int(found.group(1)) * 1024, resident_bytes())
-
-
-def _peak_of_the_system() -> int:
-    import resource  # Windows has no such module.
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
-
-
-def give_back_freed_blocks() -> None:
-    """Let blocks of a MiB and more go back to the system as soon as they are freed, for the whole process.
-
-    The allocator of glibc keeps freed blocks for the thread that had them, and more of them the larger they
-    were: which thread is faster then decides the peak, by tens of megabytes.
-
-    Edge case:
-        Nothing happens with another allocator.
-
-    Source:
-        mallopt(3): setting ``M_MMAP_THRESHOLD`` also ends its dynamic adjustment.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError, TypeError):  # Windows names a library, macOS has no such function.
-        return
-    mallopt(M_MMAP_THRESHOLD, OWN_BLOCK)
-
-
-def give_back_held_blocks() -> None:
-    """Let what the allocator of glibc keeps of freed blocks go back to the system once, holes included."""
-    try:
-        ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError, TypeError):  # As above: another allocator.
-        return
-
-
-def parse_size(text: str) -> int | None:
-    """Return the number of bytes that a text such as ``2GiB`` stands for, or None if it is not a valid size.
-
-    Units:
-        ``KiB``, ``MiB``, ``GiB`` and ``TiB`` are powers of 1024, ``KB``, ``MB``, ``GB`` and ``TB`` of 1000;
-        case does not matter. A number alone is bytes.
-
-    Example:
-        >>> parse_size("2GiB"), parse_size("1.5 MB"), parse_size("64"), parse_size("much")
-        (2147483648, 1500000, 64, None)
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or (match[2] or "B").upper() not in UNITS:
-        return None
-    size = float(match[1]) * UNITS[(match[2] or "B").upper()]
-    return int(size) if math.isfinite(size) else None
-
-
-# Switch off Python's search for reference cycles during work that makes many objects and no garbage.
-
-
-@contextmanager
-def no_cycle_search() -> Iterator[None]:
-    """Do not look for reference cycles inside the block; objects without references are freed as usual.
-
-    A graph of some thousand nodes is hundreds of thousands of objects that refer to each other. While they
-    are made, Python looks through all of them again and again for what could be freed, and finds nothing:
-    half the time of an export. The first search after the block finds what is left over.
-
-    Edge case:
-        If the search was off already, it stays off.
-
-    Example:
-        >>> with no_cycle_search():
-        ...     gc.isenabled()
-        False
-        >>> gc.isenabled()
-        True
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

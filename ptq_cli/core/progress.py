@@ -1,10 +1,8 @@
-"""How long work reports its progress, without knowing whether there is a terminal."""
+"""Progress of long work, told without knowing whether there is a terminal, and work that threads share."""
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
@@ -41,7 +39,7 @@ class WorkProgress(Progress, ABC):
 
     @abstractmethod
     def describe(self, *, short: bool = False) -> str:
-        """Return where it is, for a narrow terminal without names."""
+        """Where it is, for a narrow terminal without names."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +62,7 @@ class RungProgress(WorkProgress):
         return self.number
 
     def describe(self, *, short: bool = False) -> str:
-        """Return where it is.
+        """Where it is.
 
         Example:
             >>> RungProgress("recover (round)", 5, 9, layer="fc", number=2, layers=3, gain_db=4.21).describe()
@@ -91,7 +89,7 @@ class RunProgress(WorkProgress):
         return self.number
 
     def describe(self, *, short: bool = False) -> str:
-        """Return where it is, which is short.
+        """Where it is, which is short.
 
         Example:
             >>> RunProgress("ranking layers", 5, 900, number=2, runs=300).describe()
@@ -110,54 +108,6 @@ def silent(progress: Progress) -> None:
     del progress
 
 
-# When it is time for the next checkpoint.
-
-
-COST_LIMIT = 0.01
-"""Largest share of the time for writing checkpoints; where it would be more, they are written less often."""
-
-
-class Schedule:
-    """Tells when a checkpoint is due: every so many seconds, but without taking more than 1 % of the time.
-
-    Example:
-        >>> seconds = iter([0.0, 5.0, 30.0, 30.0, 31.0, 60.0])
-        >>> schedule = Schedule(30.0, clock=lambda: next(seconds))
-        >>> schedule.is_due(), schedule.is_due()
-        (False, True)
-        >>> with schedule.writing():  # takes a second, so that the next one waits until 2 are 1 % of the time
-        ...     pass
-        >>> schedule.is_due()
-        False
-    """
-
-    def __init__(self, every: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._every = every
-        self._clock = clock
-        self._start = clock()
-        self._due = self._start + every
-        self._spent = 0.0
-
-    def is_due(self) -> bool:
-        """Tell whether a checkpoint is due."""
-        return self._clock() >= self._due
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        """Count the time that the block takes, and decide when the next checkpoint is due."""
-        start = self._clock()
-        yield
-        end = self._clock()
-        self._spent += end - start
-        self._due = end + self._every
-        if self._every:
-            # The next checkpoint will cost about as much, and must stay within the limit too.
-            self._due = max(self._due, self._start + (self._spent + end - start) / COST_LIMIT)
-
-
-# Work that several threads share, and that ends soon when it is not wanted any more.
-
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -168,7 +118,7 @@ def pooled_results(
     items: Iterable[Item],
     after_each: Callable[[int], None],
 ) -> list[Result]:
-    """Return what a function makes of each item, in order.
+    """Results of a function for each item, in order.
 
     ``after_each`` is told here how many are done. If it raises, no further item is begun.
 

@@ -12,14 +12,13 @@ from typing import Any
 
 from ptq_cli.core.errors import InputFileError, RecipeSyntaxError
 
+# Where a URL begins in a path, which has lost one of its slashes; C: is a drive.
 URL = re.compile(r"(?:^|[/\\])([A-Za-z][A-Za-z0-9+.-]+):[/\\]+(?=.)")
-"""Where a URL begins in a path, which has lost one of its slashes; C: is a drive."""
-HASHED_BLOCK = 1 << 23
-"""Number of bytes that are read and hashed at a time."""
+HASHED_BLOCK = 1 << 23  # Number of bytes that are read and hashed at a time.
 
 
 def url_of(path: Path | str) -> str | None:
-    """Return the URL that a user named as a path, or None if it is not one.
+    """The URL that a user named as a path, or None if it is not one.
 
     Example:
         >>> url_of(Path("https://host/m.onnx")), url_of("/home/me/s3:/bucket/x"), url_of("C:/m.onnx")
@@ -30,7 +29,7 @@ def url_of(path: Path | str) -> str | None:
 
 
 def missing_file(path: Path | str, what: str, hint: str) -> InputFileError:
-    """Return the error to raise where a user named a file that does not exist, or a URL."""
+    """The error to raise where a user named a file that does not exist, or a URL."""
     url = url_of(path)
     if url is None:
         return InputFileError(f"{what} '{path}' does not exist", hint=hint)
@@ -99,7 +98,7 @@ def require_name(path: Path | str, *, is_path: bool = True) -> None:
 
 
 def read_file(path: Path, what: str) -> bytes:
-    """Return the content of a file, which may be a pipe, such as a shell's ``<(…)``."""
+    """The content of a file, which may be a pipe, such as a shell's ``<(…)``."""
     _require_readable(path, what)
     try:
         return path.read_bytes()
@@ -111,7 +110,7 @@ def read_file(path: Path, what: str) -> bytes:
 
 
 def read_toml(path: Path, what: str, where: str) -> dict[str, Any]:
-    """Return the tables of a TOML file; messages about its content begin with ``where``."""
+    """The tables of a TOML file; messages about its content begin with ``where``."""
     content = read_file(path, what)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise RecipeSyntaxError(f"{where} is text in UTF-16, expected UTF-8", hint="save it as UTF-8")
@@ -122,14 +121,13 @@ def read_toml(path: Path, what: str, where: str) -> dict[str, Any]:
         raise RecipeSyntaxError(f"{where} is not valid TOML: {error}", hint="see https://toml.io") from error
 
 
-MOST_PARTS = 100
-"""Of a dotted key; no key of ours has more than ten."""
+MOST_PARTS = 100  # Parts of a dotted key; no key of ours has more than ten.
 _PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}\.[ \t]*+){{{MOST_PARTS}}}{_PART}")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the tables of a TOML text.
+    """The tables of a TOML text.
 
     Raises:
         ValueError: it is not TOML, is nested too deeply, or has a key of more than ``MOST_PARTS`` parts: the
@@ -151,7 +149,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def is_folder(path: Path) -> bool:
-    """Tell whether there is a folder; not if the path cannot be looked at.
+    """Whether there is a folder; not if the path cannot be looked at.
 
     Example:
         >>> is_folder(Path()), is_folder(Path("no-such-folder")), is_folder(Path("a" * 1000))
@@ -164,7 +162,7 @@ def is_folder(path: Path) -> bool:
 
 
 def sha256_file(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal."""
+    """The SHA-256 of a file's bytes, in hexadecimal."""
     digest = hashlib.sha256()
     hash_file(digest, path)
     return digest.hexdigest()
@@ -191,5 +189,5 @@ def hash_file(digest: "hashlib._Hash", path: Path) -> None:
 
 
 def sha256_text(text: str) -> str:
-    """Return the SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
+    """The SHA-256 of a text's UTF-8 bytes, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()

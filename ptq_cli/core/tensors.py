@@ -1,4 +1,4 @@
-"""The name, dtype and shape that an array must have to be a model's input."""
+"""The name, dtype and shape of a model's inputs, and which of them hold a key-value cache, by their names."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -53,19 +53,19 @@ class IndexSpec(TensorSpec):
 
 
 def rows_of(spec: TensorSpec | None) -> int | None:
-    """Return how many rows the table has that an input's values are indices of; None if there is none."""
+    """How many rows the table has that an input's values are indices of; None if there is none."""
     return spec.rows if isinstance(spec, IndexSpec) else None
 
 
 def longest_of(spec: TensorSpec | None) -> int | None:
-    """Return how many values of a sequence a model has positions for; None if it does not say."""
+    """How many values of a sequence a model has positions for; None if it does not say."""
     return spec.longest if isinstance(spec, IndexSpec) else None
 
 
 def sizes_of(
     specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int]], samples: int
 ) -> dict[str, tuple[int, ...]]:
-    """Return shapes of inputs with another number of samples.
+    """Shapes of inputs with another number of samples.
 
     Example:
         >>> sizes_of([TensorSpec("x", np.dtype("f4"), (2, None), 1)], {"x": (2, 8)}, 1)
@@ -79,7 +79,7 @@ def sizes_of(
 
 
 def is_array(output: object) -> bool:
-    """Tell whether a model's output is an array, and not a sequence of arrays, which ONNX allows too.
+    """Whether a model's output is an array, and not a sequence of arrays, which ONNX allows too.
 
     Example:
         >>> is_array(np.zeros(2)), is_array([np.zeros(2)])
@@ -93,10 +93,8 @@ def format_shape(shape: tuple[int | None, ...]) -> str:
     return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
 
 
-# Inputs of language models that hold keys and values of tokens before, known by their names.
-
+# Inputs of exported decoders that say how a cache is used, and hold none.
 BESIDE_CACHES = ("use_cache_branch", "cache_position")
-"""Inputs of exported decoders that say how a cache is used, and hold none."""
 _CACHE = re.compile(r"past_|.*past_key|.*past_value|.*cache", re.IGNORECASE)
 _OF_ENCODER = re.compile(r".*encoder|.*cross", re.IGNORECASE)
 

@@ -18,17 +18,15 @@ from typing import Any
 from ptq_cli.core.errors import OutputFileError, UntrustedCodeError
 from ptq_cli.core.files import atomic_write
 
-FOLDER_VARIABLE = "PTQ_CONFIG_DIR"
-"""Environment variable with the folder of the user's configuration."""
-PICKLE = "trust_pickle"
-"""What is granted where the user allows unpickling: any model that the command reads."""
+FOLDER_VARIABLE = "PTQ_CONFIG_DIR"  # Environment variable with the folder of the user's configuration.
+PICKLE = "trust_pickle"  # Granted where the user allows unpickling: any model that the command reads.
 
+# The code that recipes of the sample models name, by its SHA-256: who runs ptq trusts its authors.
 SAMPLE_CODE = {
     "15c8fdb58157b68f1853971893a9cd66f9e6983f155c3242c71fce2f4945c700": ("build",),
     "65a53b62590147c4144183f6dcbceac34429709e8487561f9a9b5a30fd5e6c78": ("build",),
     "828fb9c9f16b1a4d472dbbd13dedb680d50e543dc9a5798aa213a0e8af0ceb31": ("MeanAveragePrecision", "found"),
 }
-"""The code that recipes of the sample models name, by its SHA-256: who runs ptq trusts its authors."""
 
 
 @dataclass
@@ -84,7 +82,7 @@ def trust_code() -> Iterator[None]:
 
 
 def code_key(code: str, arguments: Mapping[str, Any] | None = None) -> str:
-    """Return the key of what a setting names; code that is called with other arguments is other code.
+    """The key of what a setting names; code that is called with other arguments is other code.
 
     Example:
         >>> code_key("package.metrics:F1", {"mean": "macro"})
@@ -97,7 +95,7 @@ def code_key(code: str, arguments: Mapping[str, Any] | None = None) -> str:
 
 
 def model_key(path: Path | str, kind: str) -> str:
-    """Return the key of a model that is a program, such as a pickle."""
+    """The key of a model that is a program, such as a pickle."""
     return f"{os.path.realpath(path)} ({kind})"
 
 
@@ -113,7 +111,7 @@ def note_found(settings: Mapping[str, str], where: str) -> None:
 
 
 def is_sample(code: str, digest: str) -> bool:
-    """Tell whether code is that of a sample model, which runs without the files beside it."""
+    """Whether code is that of a sample model, which runs without the files beside it."""
     return code.rpartition(":")[2] in SAMPLE_CODE.get(digest, ())
 
 
@@ -142,9 +140,6 @@ def require_trust(key: str, digest: str, shown: str, granted_by: str | None = No
     )
 
 
-# What the user trusts, in his own configuration: one file for each key, so that processes do not wait.
-
-
 def _folder() -> Path | None:
     own = os.environ.get(FOLDER_VARIABLE)
     if own:
@@ -163,7 +158,7 @@ def _record(key: str) -> Path | None:
 
 
 def _remembered(key: str) -> str | None:
-    """Return the SHA-256 of what was trusted under a key; None if nothing was."""
+    """The SHA-256 of what was trusted under a key; None if nothing was."""
     path = _record(key)
     try:
         return path.read_bytes()[:64].decode("ascii", "replace") if path is not None else None

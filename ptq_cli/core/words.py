@@ -1,6 +1,7 @@
-"""Counts, sizes and lists of names as people read them, and text without characters that hide."""
+"""Counts, sizes, lengths of time and lists of names, as people read and write them."""
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ def entry_option(key: str, name: str, value: object) -> str:
 
 
 def _scaled(value: float) -> tuple[str, str]:
-    """Return a number's first three digits, and the unit of thousands that they count."""
+    """A number's first three digits, and the unit of thousands that they count."""
     prefixes, prefix = iter(PREFIXES), ""
     # From 999.5 on, three digits would read 1e+03.
     while abs(value) >= 999.5 and prefix != PREFIXES[-1]:
@@ -61,44 +62,14 @@ def _scaled(value: float) -> tuple[str, str]:
     return (f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}") if value else "0", prefix
 
 
-# When a measured time says something about a model: it is long enough, and the machine was idle enough.
-
-
-SHORTEST_RUN = 20e-6
-"""Seconds: a call of ONNX Runtime takes 5 to 6 µs itself, so that shorter runs do not tell models apart."""
-MOST_SPREAD = 2.0
-"""Of the median run over a fast one: above it, other work on the machine decides what is measured."""
-
-
-def too_spread(spread: float) -> str:
-    """Return that the machine is too busy, with what to do; nothing if it is not.
-
-    ``spread`` is the median run's time over a fast run's.
-
-    Example:
-        >>> too_spread(1.4), too_spread(3.0)[:46]
-        ('', 'the machine is busy: the median run takes 3.0 ')
-    """
-    if spread <= MOST_SPREAD:
-        return ""
-    return (
-        f"the machine is busy: the median run takes {spread:.1f} times as long as a fast one; "
-        "try again when it is idle"
-    )
-
-
-# Lengths of time as they are written: ``90s``, ``10m``, ``1h``.
-
-
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*(s|min|m|h)?")
 _SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 def parse_duration(text: str) -> float | None:
-    """Return how many seconds a text means; None if it is not a length of time, or 0.
+    """How many seconds a text means; None if it is not a length of time, or 0.
 
-    Units:
-        ``s``, ``m`` or ``min``, ``h``; a number alone is seconds.
+    Units: ``s``, ``m`` or ``min``, ``h``; a number alone is seconds.
 
     Example:
         >>> parse_duration("10m"), parse_duration("1.5h"), parse_duration("soon")
@@ -108,34 +79,27 @@ def parse_duration(text: str) -> float | None:
     return float(found[1]) * _SECONDS[found[2]] or None if found else None
 
 
-# Text from models and files in what ptq writes: no character that a terminal or an editor obeys.
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12} | {
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
 
 
-def visible(text: str, instead: str = "\ufffd") -> str:
-    r"""Return a text with what is not printable replaced, but for line ends and hard spaces.
+def parse_size(text: str) -> int | None:
+    """The number of bytes that a text such as ``2GiB`` stands for, or None if it is not a valid size.
 
-    Control characters move a terminal's cursor, and marks of direction show a name in another order.
-
-    Example:
-        >>> visible("a\x1b[2J\u202eb", "?")
-        'a?[2J?b'
-    """
-    kept = "\n\xa0"
-    if text.translate(dict.fromkeys(map(ord, kept))).isprintable():  # As nearly all text, megabytes too.
-        return text
-    return "".join(letter if letter.isprintable() or letter in kept else instead for letter in text)
-
-
-def escaped(toml: str) -> str:
-    r"""Return TOML in which such characters, which are in strings alone, are written as escapes.
+    Units: ``KiB``, ``MiB``, ``GiB`` and ``TiB`` are powers of 1024, ``KB``, ``MB``, ``GB`` and ``TB`` of
+        1000; case does not matter. A number alone is bytes.
 
     Example:
-        >>> print(escaped('a = "\x9b\u202e"'))
-        a = "\u009b\u202e"
+        >>> parse_size("2GiB"), parse_size("1.5 MB"), parse_size("64"), parse_size("much")
+        (2147483648, 1500000, 64, None)
     """
-    return "".join(letter if letter.isprintable() or letter == "\n" else _escape(letter) for letter in toml)
-
-
-def _escape(letter: str) -> str:
-    code = ord(letter)
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match[2] or "B").upper() not in UNITS:
+        return None
+    size = float(match[1]) * UNITS[(match[2] or "B").upper()]
+    return int(size) if math.isfinite(size) else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from ptq_cli.core.errors import GateError
-from ptq_cli.core.process import parse_size
+from ptq_cli.core.words import parse_size
 from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.recipe.sections import GateSettings, Limit
 

@@ -1,11 +1,10 @@
 """Which data each file of a folder gets: the same for all, or a file of its own name."""
 
 import os
-import re
 from collections.abc import Collection
 from pathlib import Path
 
-from ptq_cli.core.errors import DataFormatError, EmptyDataError, UsageError
+from ptq_cli.core.errors import DataFormatError, EmptyDataError
 from ptq_cli.core.read_files import is_folder
 from ptq_cli.recipe.known_modes import DYNAMIC, FLOAT
 from ptq_cli.recipe.recovery_rungs import mode_of
@@ -68,7 +67,6 @@ def no_data_for(source: str | None, file: Path) -> EmptyDataError:
 
 QUANTIZED = "quantized"
 BYTE = 8
-_VALID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
 
 def suffix_of(recipe: Recipe) -> str:
@@ -102,22 +100,3 @@ def suffix_of(recipe: Recipe) -> str:
         return QUANTIZED
     wide = "16" in (activations.dtype or "")
     return f"int8{half}" if bits == BYTE and not wide else f"w{bits}a{16 if wide else BYTE}{half}"
-
-
-def require_suffix(suffix: str) -> str:
-    """Return a suffix that a file's name can have."""
-    if _VALID.fullmatch(suffix) is None:
-        raise UsageError(
-            f"'run.suffix' is '{suffix}', expected letters, digits, '.', '+' or '-'",
-            hint="--set run.suffix=q4 names the files model_q4.onnx",
-        )
-    return suffix
-
-
-def refuse_suffix(suffix: str | None) -> None:
-    """Refuse a suffix for a model that is a single file, whose output has any name."""
-    if suffix is not None:
-        raise UsageError(
-            "'run.suffix' names the files that a folder's models become, and the model is a single file",
-            hint=f"leave 'run.suffix' out, and pass --output model_{suffix}.onnx",
-        )

@@ -17,7 +17,7 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.files import Content, PartialFolder, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.folders.data_of_files import data_by_file, require_suffix, suffix_of
+from ptq_cli.folders.data_of_files import data_by_file, suffix_of
 from ptq_cli.folders.model_folder import (
     TOKENIZER,
     FileRequest,
@@ -118,7 +118,6 @@ def run_quantize_folder(
     run: RunDirectory,
     output: Path | None = None,
     *,
-    suffix: str | None = None,
     evaluate: bool | None = None,
     restart: bool = False,
     thumbnails: bool = False,
@@ -126,10 +125,10 @@ def run_quantize_folder(
 ) -> FolderResult:
     """Quantize each ONNX file of a folder; every file but a checkpoint is written at the end, or none.
 
-    The default suffix is that of the form, such as ``q4``; files without evaluation data are not evaluated.
+    The suffix is that of the form, such as ``q4``; files without evaluation data are not evaluated.
     """
     resolved = resolve(request)
-    ending = require_suffix(suffix) if suffix is not None else suffix_of(resolved.recipe)
+    ending = suffix_of(resolved.recipe)
     target = output or run.path / EXPORT
     folder = open_folder(Path(resolved.recipe.model.path or ""), (run.path, target), ending)
     asked = file_requests(folder, request, resolved, run, target, ending)

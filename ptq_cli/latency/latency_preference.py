@@ -6,8 +6,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import ProfileError, ProfilerError
+from ptq_cli.core.measured_times import SHORTEST_RUN, too_spread
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.core.words import SHORTEST_RUN, too_spread
 from ptq_cli.latency.measure_profile import measure_profile, operators_digest, runtime_version
 from ptq_cli.models.files.storing import is_large
 from ptq_cli.models.loading.onnx_source import input_specs

@@ -31,7 +31,7 @@ WITH_PYTORCH = Compared(
     reference="PyTorch",
     other="ONNX",
     model="the ONNX model",
-    size_hint="the model may depend on the batch size; try another --set calibration.batch_size",
+    size_hint="the model may depend on the batch size; try another --set data.batch_size",
     value_hint="make the model deterministic (no dropout in forward), or export ONNX yourself and pass it",
 )
 WITH_FILE = Compared(

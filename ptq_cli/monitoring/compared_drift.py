@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ptq_cli.amax.choice import expected_error
+from ptq_cli.amax.expected_error import expected_error
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters

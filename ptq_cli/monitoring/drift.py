@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.amax.choice import SignedBins, error_of_bins, power_of_bins, signed_bins
+from ptq_cli.amax.expected_error import SignedBins, error_of_bins, power_of_bins, signed_bins
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import IntegerFormat
@@ -84,7 +84,7 @@ def row_of(grid: Grid, statistics: TensorStatistics) -> Values:
     a float format the error is NaN. Without a histogram there is no row.
 
     Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> from ptq_cli.core.arithmetic import parameters_from_range
         >>> from ptq_cli.core.formats import UINT8
         >>> collector = HistogramCollector()

@@ -17,7 +17,7 @@ from ptq_cli.calibration.collect import collect, counting_on
 from ptq_cli.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.calibration.open_forward import open_forward
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.collectors.max_collector import compile_kernel
+from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.documents import to_json
@@ -243,7 +243,7 @@ def _pass(
     grids = {name: make_grid(parameters) for name, (parameters, _) in watched.items()}
     seen = Seen(grids)
     progress(Progress(STAGE, 0, data.count))
-    with closing(decoded_ahead(data.batches(size), machine.prefetch)) as batches:
+    with closing(decoded_ahead(data.batches(size))) as batches:
         for batch in batches:
             found = counter.count(batch)
             seen.add(found, {name: row_of(grids[name], item) for name, item in found.items()}, batch)
@@ -256,7 +256,7 @@ def _batch_size(loaded: LoadedRun, data: BoundDataset, inputs: Sequence[TensorSp
     fixed = fixed_batch_size(inputs)
     if fixed is not None:
         return fixed
-    most = loaded.resolved.recipe.calibration.batch_size
+    most = loaded.resolved.recipe.data.batch_size
     return max(1, min(most, data.count // (BLOCKS // 2) if data.count is not None else EACH))
 
 

@@ -220,7 +220,7 @@ def make_calibration(
         return assemble(subject, Calibration(replace(begun, share=None), {}), resolved.recipe, run)
     initial = writer = None
     if subject.dataset.is_resumable:
-        path, measured, every = run.checkpoint, subject.measured, settings.checkpoint_every
+        path, measured, every = run.checkpoint, subject.measured, resolved.recipe.runtime.checkpoint_every
         begun, initial, writer = resume(
             path, begun, measured, every, tell, load=load_calibration, save=save_calibration
         )

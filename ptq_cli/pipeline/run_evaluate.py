@@ -26,7 +26,8 @@ from ptq_cli.pipeline.evaluation.one_pass import evaluate_pass, open_evaluation_
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.run_calibrate import joined_ranks, machine_of_rank
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.setup.output_checks import input_files, require_free_outputs
 from ptq_cli.setup.ranks import find_ranks, require_single
 from ptq_cli.setup.resolve import Request, Resolved

@@ -18,7 +18,7 @@ from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.formats import BYTE
-from ptq_cli.core.process import no_cycle_search
+from ptq_cli.core.memory import no_cycle_search
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.report_document import LayerEntry
@@ -280,7 +280,7 @@ def make_export(
             but=given.sites,
             interruptions=interruptions,
             checkpoint=run.recovery_checkpoint if keeps_on_interrupt and is_resumable else None,
-            every=recipe.calibration.checkpoint_every,
+            every=recipe.runtime.checkpoint_every,
         )
         recovery = work.climb(rungs)
         made = work.made

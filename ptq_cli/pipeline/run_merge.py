@@ -29,16 +29,8 @@ from ptq_cli.core.errors import CalibrationFileError, StaleCalibrationError, Usa
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.read_files import read_toml, require_file
 from ptq_cli.models.files.stored import read_model
-from ptq_cli.recipe.recipe_layers import (
-    is_target_file,
-    map_locations,
-    merge_layers,
-    recipe_to_table,
-    recipe_to_toml,
-    relative_location,
-    resolve_location,
-    table_layer,
-)
+from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
+from ptq_cli.recipe.recipe_layers import merge_layers, recipe_to_table, recipe_to_toml, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recover.moments_file import load_moments, moments_bytes
 from ptq_cli.recover.tensor_moments import TensorMoments
@@ -48,9 +40,7 @@ from ptq_cli.setup.run_directory import RunDirectory
 OF_THE_MACHINE = (
     "runtime.device",
     "runtime.threads",
-    "runtime.prefetch",
-    "calibration.checkpoint_every",
-    "evaluation.checkpoint_every",
+    "runtime.checkpoint_every",
 )
 """Settings that may differ from shard to shard: how fast a machine runs, and not what it computes. Of a
 device it is the number of the GPU; its kind stands in the provenance, which is compared as well."""

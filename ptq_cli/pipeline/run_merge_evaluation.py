@@ -20,7 +20,8 @@ from ptq_cli.pipeline.evaluation.joined_shards import (
 from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult, make_reports, open_judged
 from ptq_cli.pipeline.evaluation.one_pass import OpenedModels, evaluations_of, open_models, pass_identity
 from ptq_cli.pipeline.run_merge import OF_THE_MACHINE, settings_by_name
-from ptq_cli.recipe.recipe_layers import RecipeLayer, merge_layers, resolve_location, table_layer
+from ptq_cli.recipe.locations import resolve_location
+from ptq_cli.recipe.recipe_layers import RecipeLayer, merge_layers, table_layer
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 

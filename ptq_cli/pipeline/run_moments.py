@@ -81,7 +81,7 @@ def _collect(
     loaded: LoadedRun, run: RunDirectory, shard: Shard, progress: ProgressCallback, group: "Group | None"
 ) -> MomentsResult:
     inputs = input_specs(loaded.float_model.load())
-    settings = loaded.resolved.recipe.calibration
+    recipe = loaded.resolved.recipe
     dataset = calibrated_data(loaded.resolved, loaded.calibration, loaded.graph, loaded.float_model, OPTION)
     sites, refused = _sites(loaded, run, progress)
     subject = MomentSubject(
@@ -89,8 +89,8 @@ def _collect(
         stored=loaded.float_model,
         inputs=inputs,
         dataset=bind_inputs(dataset, inputs),
-        batch_size=fixed_batch_size(inputs) or settings.batch_size,
-        allow_nonfinite=settings.allow_nonfinite,
+        batch_size=fixed_batch_size(inputs) or recipe.data.batch_size,
+        allow_nonfinite=recipe.calibration.allow_nonfinite,
     )
     machine = loaded.resolved.machine
     if group is not None:
@@ -102,7 +102,7 @@ def _collect(
         moments_provenance(loaded.calibration, sites, shard, subject.batch_size),
         progress,
         folder=run.path,
-        every=settings.checkpoint_every if group is None else None,
+        every=recipe.runtime.checkpoint_every if group is None else None,
         after_batch=group.after_batch if group is not None else None,
         join=_join(group),
     )

@@ -9,8 +9,8 @@ from types import MappingProxyType
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.choice import signed_bins
 from ptq_cli.amax.decide import Decision, decide
+from ptq_cli.amax.expected_error import signed_bins
 from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics

@@ -93,14 +93,6 @@ def _require_scales(family: ScaledWeights, site: WeightSite, target: Target) -> 
             f"{described_family(family)}",
             hint="keep its activations in float with --set activations.mode=float, or leave symmetric out",
         )
-    is_other = family.axis is not None and family.axis != site.axis
-    if is_other and family.block_size is None:
-        has = "one scale for the whole weight" if site.axis is None else f"scales along axis {site.axis}"
-        raise TargetOverrideError(
-            f"target '{target.name}' reads the weight of '{site.node}' with {has}, and axis {family.axis} is "
-            "asked for",
-            hint="leave axis out, or set block_size too: then it is the axis that the blocks divide",
-        )
 
 
 def require_alike(

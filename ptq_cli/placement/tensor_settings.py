@@ -109,7 +109,7 @@ def tensor_recipe(recipe: Recipe) -> TensorRecipe:
         weights=recipe.weights,
         activations=recipe.activations,
         override=recipe.override,
-        all_layers=recipe.quantization.all_layers or recipe.export.prefer == SIZE,
+        all_layers=recipe.export.prefer == SIZE,
         float_type=recipe.quantization.float_type,
     )
 

@@ -92,7 +92,7 @@ def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) 
     if found.format == FLOAT4_E2M1:  # Its blocks lie along the inputs, whose products are added.
         return replace(found, axis=1 - (site.axis or 0), block_size=BLOCK)
     if family.block_size is not None:
-        return _in_blocks(found, family.block_size, family.axis, shape)
+        return _in_blocks(found, family.block_size, shape)
     if family.granularity == TENSOR:
         return replace(found, axis=None)
     # A DequantizeLinear has scales along one axis only.
@@ -106,16 +106,14 @@ def _formatted(site: WeightSite, family: ScaledWeights) -> WeightSite:
     return replace(site, format=replace(site.format, bits=family.bits))
 
 
-def _in_blocks(site: WeightSite, size: int, axis: int | None, shape: Sequence[int]) -> WeightSite:
-    if axis is None:  # That of the input channels, whose products a kernel adds.
-        axis = len(shape) - 2 if site.axis is None else 1 - site.axis
-        axis = axis if site.block_axis is None else site.block_axis
-    is_there = -len(shape) <= axis < len(shape)
-    if not is_there or shape[axis] % size:
-        wrong = f"blocks of {size} do not divide axis {axis}" if is_there else f"there is no axis {axis}"
+def _in_blocks(site: WeightSite, size: int, shape: Sequence[int]) -> WeightSite:
+    # The axis of the input channels, whose products a kernel adds.
+    axis = len(shape) - 2 if site.axis is None else 1 - site.axis
+    axis = axis if site.block_axis is None else site.block_axis
+    if shape[axis] % size:
         raise RecipeValueError(
-            f"{wrong} of '{site.tensor}', which has shape {tuple(shape)}",
-            hint="correct 'weights.block_size' or 'weights.axis', or override it for this layer",
+            f"blocks of {size} do not divide axis {axis} of '{site.tensor}', which has shape {tuple(shape)}",
+            hint="correct 'weights.block_size', or override it for this layer",
         )
     return replace(site, axis=axis % len(shape), block_size=size, as_pair=False, as_product=False, kernel="")
 
@@ -148,7 +146,7 @@ class FixedPointQuantizer:
             )
         import torch
 
-        from ptq_cli.quantizers.fixed_point_format import AutoScale
+        from ptq_cli.quantizers.automatic_scale import AutoScale
         from ptq_cli.quantizers.fixed_point_integers import quantize_fixed_point
 
         # QKeras' scale is in units of the whole range, which has 2^(bits - 1) steps.
@@ -167,7 +165,8 @@ class FixedPointQuantizer:
     def _found(self, weight: FloatArray, site: WeightSite) -> FloatArray:
         import torch
 
-        from ptq_cli.quantizers.fixed_point_format import AutoScale, FixedPointFormat, Rounding, steps_of
+        from ptq_cli.quantizers.automatic_scale import AutoScale
+        from ptq_cli.quantizers.fixed_point_format import FixedPointFormat, Rounding, steps_of
 
         steps = steps_of(
             torch.tensor(weight),
@@ -257,8 +256,8 @@ class CenterWeightQuantizer:
         from ptq_cli.quantizers.learning import learn_centers
 
         values, family = torch.tensor(weight), self.family
-        generator = torch.Generator().manual_seed(family.seed)
-        centers = learn_centers(values, family.centers, generator, axis=site.axis, restarts=family.restarts)
+        generator = torch.Generator().manual_seed(0)
+        centers = learn_centers(values, family.centers, generator, axis=site.axis)
         found = encode_centers(values, centers, axis=site.axis)
         bits = found.bits if self.packed else BYTE
         offsets = None if site.axis is None else found.offsets().numpy()

@@ -1,11 +1,10 @@
 """Sites of weights with the formats of their quantizers, and the opset that these need."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 import onnx_ir as ir
 
-from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.models.files.turned_tables import is_turned
 from ptq_cli.models.graph_reading import constant_shape, every_node
@@ -50,7 +49,7 @@ def formatted_sites(
             found[site] = weight_site(own if _is_plain(family) else site, family, shape)
         else:
             found[site] = site_in_blocks(
-                site, replace(family, bits=_bits(site, family, shape, target)), shape, rule.kernel
+                site, replace(family, bits=_bits(site, family, shape, target)), rule.kernel
             )
     return found
 
@@ -69,15 +68,9 @@ def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], targe
     return 4 if family.bits <= QUARTER_BYTE and outputs % OUTPUTS_OF_QUARTERS else family.bits
 
 
-def site_in_blocks(site: WeightSite, family: ScaledWeights, shape: Sequence[int], kernel: str) -> WeightSite:
+def site_in_blocks(site: WeightSite, family: ScaledWeights, kernel: str) -> WeightSite:
     """Return the site of a matrix whose blocks a kernel reads, the last perhaps shorter than the others."""
     axis = site.block_axis if site.block_axis is not None else 1 - (site.axis or 0)
-    if family.axis is not None and family.axis % len(shape) != axis:
-        raise RecipeValueError(
-            f"{kernel} reads blocks along axis {axis} of '{site.tensor}', and axis {family.axis} is asked "
-            "for",
-            hint="leave 'weights.axis' out",
-        )
     return replace(
         site,
         format=IntegerFormat(family.bits, signed=family.symmetric),

@@ -2,6 +2,7 @@ from .assign import assignment_probabilities as assignment_probabilities
 from .assign import hard_assign as hard_assign
 from .assign import quantize_to_centers as quantize_to_centers
 from .assign import soft_assign as soft_assign
+from .automatic_scale import AutoScale as AutoScale
 from .center_indices import CenterIndices as CenterIndices
 from .center_indices import CenterQuantizer as CenterQuantizer
 from .center_indices import encode_centers as encode_centers
@@ -12,7 +13,6 @@ from .dorefa import clamp_by_linear as clamp_by_linear
 from .dorefa import encode_dorefa as encode_dorefa
 from .dorefa import k_bit_quantize as k_bit_quantize
 from .dorefa import k_bit_quantize_forward as k_bit_quantize_forward
-from .fixed_point_format import AutoScale as AutoScale
 from .fixed_point_format import FixedPointFormat as FixedPointFormat
 from .fixed_point_integers import FixedPointIntegers as FixedPointIntegers
 from .fixed_point_integers import fixed_point as fixed_point
@@ -20,6 +20,8 @@ from .fixed_point_integers import fixed_point_scale as fixed_point_scale
 from .fixed_point_integers import quantize_fixed_point as quantize_fixed_point
 from .fixed_point_integers import require_power_of_two as require_power_of_two
 from .learning import learn_centers as learn_centers
+from .scaled.affine_quantize import fake_quantize_affine as fake_quantize_affine
+from .scaled.calibrator import reduce_amax as reduce_amax
 from .scaled.descriptor import (
     QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL,
 )
@@ -43,8 +45,9 @@ from .scaled.descriptor import QUANT_DESC_8BIT_PER_TENSOR as QUANT_DESC_8BIT_PER
 from .scaled.descriptor import QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR as QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR
 from .scaled.descriptor import QuantDescriptor as QuantDescriptor
 from .scaled.descriptor import ScaledQuantDescriptor as ScaledQuantDescriptor
+from .scaled.float8_quantize import scaled_e4m3 as scaled_e4m3
+from .scaled.learned_quantize import learned_fake_quantize as learned_fake_quantize
 from .scaled.scaled_quantize import fake_quantize as fake_quantize
-from .scaled.scaled_quantize import fake_quantize_affine as fake_quantize_affine
 from .scaled.scaled_quantize import fake_quantize_to as fake_quantize_to
 from .scaled.scaled_quantize import quantize as quantize
 from .scaled.scaled_quantize import quantize_to as quantize_to
@@ -52,9 +55,6 @@ from .scaled.tensor_quant import fake_affine_tensor_quant as fake_affine_tensor_
 from .scaled.tensor_quant import fake_tensor_quant as fake_tensor_quant
 from .scaled.tensor_quant import tensor_quant as tensor_quant
 from .scaled.tensor_quantizer import TensorQuantizer as TensorQuantizer
-from .scaled.tensor_quantizer import learned_fake_quantize as learned_fake_quantize
-from .scaled.tensor_quantizer import reduce_amax as reduce_amax
-from .scaled.tensor_quantizer import scaled_e4m3 as scaled_e4m3
 from .step import multi_level_spike_count as multi_level_spike_count
 from .step import round_through as round_through
 from .step import step_quantize as step_quantize

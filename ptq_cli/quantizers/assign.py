@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ptq_cli.quantizers.grid import require_no_nan
-from ptq_cli.quantizers.learning import (
+from ptq_cli.quantizers.sorted_centers import (
     SortedCenters,
     lay_back,
     lay_out,
@@ -22,6 +22,7 @@ from ptq_cli.quantizers.learning import (
 )
 from ptq_cli.quantizers.straight_through import fresh, pass_where
 
+
 # The softmax over the distances to all centers, without a distance to each.
 #
 # On the line, the distance of a value to every center on its left is its distance to the nearest of them
@@ -29,8 +30,6 @@ from ptq_cli.quantizers.straight_through import fresh, pass_where
 # ``exp(-(x - c) / T)`` of the nearest center c on the left, times ``exp(-(c - c_k) / T)``. The same holds
 # on the right. So the softmax of a value costs two exponentials whatever the number of centers is, and no
 # memory but the tables'. All exponents are 0 or negative: nothing overflows.
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sides:
     """What the centers on each side of a gap come to, for a temperature.
@@ -43,8 +42,7 @@ class Sides:
         left_center, right_center: the centers next to the gap; where there is none, the outermost one.
         middle, middle_twice_low: the midpoint of the two, ``middle + middle_twice_low / 2`` exactly.
 
-    Shapes:
-        all: (rows, centers + 1).
+    Shapes: all: (rows, centers + 1).
     """
 
     left_mass: torch.Tensor
@@ -70,8 +68,7 @@ class Soft:
         value: the soft value.
         slope: its derivative by x.
 
-    Shapes:
-        all: (rows, values).
+    Shapes: all: (rows, values).
     """
 
     left_gap: torch.Tensor
@@ -86,13 +83,12 @@ class Soft:
 
 
 def sides_of(centers: SortedCenters, temperature: float) -> Sides:
-    """Return the tables of each gap.
+    """The tables of each gap.
 
-    Shapes:
-        centers: (rows, centers); the tables have one column more. Centers squared is held for a moment.
+    Shapes: centers: (rows, centers); the tables have one column more. Centers squared is held for a moment.
 
     Example:
-        >>> from ptq_cli.quantizers.learning import sort_centers
+        >>> from ptq_cli.quantizers.sorted_centers import sort_centers
         >>> sides = sides_of(sort_centers(torch.tensor([[0.0, 1.0]])), temperature=1.0)
         >>> [round(mass, 4) for mass in sides.left_mass[0].tolist()]
         [0.0, 1.0, 1.3679]
@@ -117,27 +113,24 @@ def sides_of(centers: SortedCenters, temperature: float) -> Sides:
 
 
 def _kernel(values: torch.Tensor, temperature: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the distance of every center to every other, and ``exp(-distance / T)``."""
+    """The distance of every center to every other, and ``exp(-distance / T)``."""
     distance = (values[:, :, None] - values[:, None, :]).abs()
     return distance, torch.exp(-distance / temperature)
 
 
 def soften(x: torch.Tensor, centers: SortedCenters, sides: Sides, temperature: float) -> Soft:
-    """Return the softmax-weighted mean of the centers, its slope, and what its gradient needs.
+    """The softmax-weighted mean of the centers, its slope, and what its gradient needs.
 
     With the shares ``p`` of the two sides, and of centers equal to x, and the distances ``d`` of their means,
     the slope is ``(2 p_left p_right d + p_equal (p_left d_left + p_right d_right)) / T``: all terms are
     positive, so that nothing cancels.
 
-    Shapes:
-        x: (rows, values), contiguous, in the centers' dtype.
-
-    Edge case:
-        Beyond the outermost center the shares stay what they are at it: the slope is 0, also at ±inf.
+    Shapes: x: (rows, values), contiguous, in the centers' dtype.
+    Edge case: Beyond the outermost center the shares stay what they are at it: the slope is 0, also at ±inf.
         NaN gives NaN.
 
     Example:
-        >>> from ptq_cli.quantizers.learning import sort_centers
+        >>> from ptq_cli.quantizers.sorted_centers import sort_centers
         >>> centers = sort_centers(torch.tensor([[0.0, 1.0]]))
         >>> soft = soften(torch.tensor([[0.5, 9.0]]), centers, sides_of(centers, 1.0), 1.0)
         >>> [round(value, 4) for value in soft.value[0].tolist()], soft.slope.tolist()
@@ -176,12 +169,11 @@ def soften(x: torch.Tensor, centers: SortedCenters, sides: Sides, temperature: f
 
 
 def count_gradient(soft: Soft, upstream: torch.Tensor, centers: int) -> torch.Tensor:
-    """Return what the gradient of the centers needs of the values: five sums for each gap.
+    """Five sums of the values for each gap, for the gradient of the centers.
 
     Sums over parts of the values add up.
 
-    Shapes:
-        upstream: (rows, values); the result is (5, rows, centers + 1), float64 where the device has it.
+    Shapes: upstream: (rows, values); the result is (5, rows, centers + 1), float64 where the device has it.
     """
     # float32 would lose what millions of values add to one gap. Apple's GPUs have nothing wider.
     wide = torch.float32 if upstream.device.type == "mps" else torch.float64
@@ -203,15 +195,12 @@ def count_gradient(soft: Soft, upstream: torch.Tensor, centers: int) -> torch.Te
 
 
 def center_gradient(sums: torch.Tensor, centers: SortedCenters, temperature: float) -> torch.Tensor:
-    """Return the gradient of the centers, in the order before sorting.
+    """The gradient of the centers, in the order before sorting.
 
     ``d soft / d c_k = p_k (1 + (c_k - soft) sign(x - c_k) / T)``, times upstream, summed over the values.
 
-    Shapes:
-        sums: (5, rows, centers + 1), from ``count_gradient``; the result is (rows, centers).
-
-    Edge case:
-        Equal centers get equal gradients.
+    Shapes: sums: (5, rows, centers + 1), from ``count_gradient``; the result is (rows, centers).
+    Edge case: Equal centers get equal gradients.
     """
     values = centers.values.to(sums.dtype)
     distance, kernel = _kernel(values, temperature)
@@ -230,11 +219,9 @@ def _of_side(
     return (kernel * mass[:, :, None] + far).sum(-2)
 
 
-PIECE = 1 << 17
-"""Values computed at a time, so that what lies between input and output stays small."""
+PIECE = 1 << 17  # Values computed at a time, so that what lies between input and output stays small.
 
-TABLE = 1 << 20
-"""Pairs of centers computed at a time."""
+TABLE = 1 << 20  # Pairs of centers computed at a time.
 
 
 class _Centers(torch.autograd.Function):
@@ -295,7 +282,7 @@ def soft_assign(
     axis: int | None = None,
     check: bool = False,
 ) -> torch.Tensor:
-    """Return the mean of the centers, weighted by ``softmax(-|x - centers| / temperature)``.
+    """The mean of the centers, weighted by ``softmax(-|x - centers| / temperature)``.
 
     Both x and the centers get the gradient of that formula.
 
@@ -306,16 +293,12 @@ def soft_assign(
         axis: one list of centers for each index along it; None for one for the tensor.
         check: refuse NaN; has no effect in a compiled graph, which cannot raise.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
-        centers: ``(n,)``, or ``(x.shape[axis], n)``, with n from 1 to 256.
-
-    Units:
-        temperature: that of x.
-
-    Edge case:
-        Beyond the outermost center the weights stay what they are at it, also for ±inf: gradient 0. A value
-        equal to a center gets no gradient through that center's distance (``sign(0) = 0``). NaN stays NaN.
+    Shapes: x: any; the result has the same, and its dtype. centers: ``(n,)``, or ``(x.shape[axis], n)``, with
+        n from 1 to 256.
+    Units: temperature: that of x.
+    Edge case: Beyond the outermost center the weights stay what they are at it, also for ±inf: gradient 0. A
+        value equal to a center gets no gradient through that center's distance (``sign(0) = 0``). NaN stays
+        NaN.
 
     Raises:
         QuantizerValueError: temperature is not positive; there is no center, more than 256, or one is not
@@ -324,8 +307,7 @@ def soft_assign(
         QuantizerShapeError: the centers' shape does not fit.
         QuantizerTypeError: one of the tensors is not a float tensor.
 
-    Source:
-        Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible
+    Source: Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible
         representations", with the distance ``|x - c|`` for its square.
 
     Example:
@@ -344,16 +326,13 @@ def quantize_to_centers(
     axis: int | None = None,
     check: bool = False,
 ) -> torch.Tensor:
-    """Return the nearest center; the gradient is that of ``soft_assign``, for x and for the centers.
+    """The nearest center; the gradient is that of ``soft_assign``, for x and for the centers.
 
     The arguments, shapes and errors are those of ``soft_assign``.
 
-    Edge case:
-        Half way between two centers the one of lower index wins, whatever their order; of equal centers the
-        first one stands for all. ±inf saturates. NaN stays NaN.
-
-    Source:
-        Agustsson et al. 2017; Mentzer et al. 2018, "Conditional probability models for deep image
+    Edge case: Half way between two centers the one of lower index wins, whatever their order; of equal
+        centers the first one stands for all. ±inf saturates. NaN stays NaN.
+    Source: Agustsson et al. 2017; Mentzer et al. 2018, "Conditional probability models for deep image
         compression": hard forward, soft backward.
 
     Example:
@@ -369,21 +348,15 @@ def quantize_to_centers(
 
 
 def hard_assign(x: torch.Tensor, centers: torch.Tensor, *, axis: int | None = None) -> torch.Tensor:
-    """Return the index of the nearest center; integers carry no gradient.
+    """The index of the nearest center; integers carry no gradient.
 
-    Shapes:
-        x: any; the result has the same, as int64.
-        centers: ``(n,)``, or ``(x.shape[axis], n)``.
+    Shapes: x: any; the result has the same, as int64. centers: ``(n,)``, or ``(x.shape[axis], n)``.
+    Edge case: As ``quantize_to_centers``. In a compiled graph, which cannot raise, NaN gets some index.
 
-    Edge case:
-        As ``quantize_to_centers``. In a compiled graph, which cannot raise, NaN gets some index.
+    Raises: QuantizerValueError: x holds NaN; or as ``soft_assign``. AxisError, QuantizerShapeError,
+        QuantizerTypeError: as ``soft_assign``.
 
-    Raises:
-        QuantizerValueError: x holds NaN; or as ``soft_assign``.
-        AxisError, QuantizerShapeError, QuantizerTypeError: as ``soft_assign``.
-
-    Source:
-        Agustsson et al. 2017.
+    Source: Agustsson et al. 2017.
 
     Example:
         >>> hard_assign(torch.tensor([0.4, 0.5, 9.0]), torch.tensor([1.0, 0.0])).tolist()
@@ -408,15 +381,10 @@ def assignment_probabilities(
     For looking at an assignment, or for the entropy of the centers in a loss. Unlike the other functions it
     holds a number for every value and center. Autograd differentiates it.
 
-    Shapes:
-        x: any; the result has the same, with one more axis for the centers.
-        centers: ``(n,)``, or ``(x.shape[axis], n)``.
-
-    Edge case:
-        Beyond the outermost center the weights stay what they are at it. NaN gives NaN.
-
-    Source:
-        Agustsson et al. 2017.
+    Shapes: x: any; the result has the same, with one more axis for the centers. centers: ``(n,)``, or
+        ``(x.shape[axis], n)``.
+    Edge case: Beyond the outermost center the weights stay what they are at it. NaN gives NaN.
+    Source: Agustsson et al. 2017.
 
     Example:
         >>> found = assignment_probabilities(torch.tensor([0.5]), torch.tensor([0.0, 1.0, 9.0]), 0.1)
@@ -454,7 +422,4 @@ def _pieces(rows: torch.Tensor, centers: torch.Tensor) -> Iterator[tuple[slice, 
     height = max(1, min(TABLE // centers.shape[-1] ** 2, PIECE // max(length, 1)))
     width = max(1, PIECE // height)
     for start in range(0, count, height):
-        yield (
-            slice(start, start + height),
-            [slice(left, left + width) for left in range(0, length, width)],
-        )
+        yield (slice(start, start + height), [slice(left, left + width) for left in range(0, length, width)])

@@ -13,10 +13,10 @@ import torch
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.core.formats import PerAxis
 from ptq_cli.quantizers.assign import hard_assign, quantize_to_centers, soft_assign
-from ptq_cli.quantizers.learning import learn_centers, require_centers, require_temperature
+from ptq_cli.quantizers.learning import learn_centers
+from ptq_cli.quantizers.sorted_centers import require_centers, require_temperature
 
-SMALL = 16
-"""Codebooks up to this size are indexed by 4 bits."""
+SMALL = 16  # Codebooks up to this size are indexed by 4 bits.
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +28,7 @@ class CenterIndices:
         codebook: the centers, in the order that they were given.
         axis: the axis with one codebook for each index, not negative; or None for one codebook.
 
-    Shapes:
-        indices: the tensor's.
-        codebook: ``(n,)``, or ``(indices.shape[axis], n)``; float32.
+    Shapes: indices: the tensor's. codebook: ``(n,)``, or ``(indices.shape[axis], n)``; float32.
 
     Example:
         >>> found = encode_centers(torch.tensor([0.4, 0.6, 9.0]), torch.tensor([0.0, 1.0]))
@@ -48,10 +46,9 @@ class CenterIndices:
         return 4 if self.codebook.shape[-1] <= SMALL else 8
 
     def offsets(self) -> torch.Tensor:
-        """Return what is added to the indices to gather from all codebooks as one list.
+        """Offsets of the indices to gather from all codebooks as one list.
 
-        Shapes:
-            The result broadcasts to the indices, as int32; ``()`` for one codebook.
+        Shapes: The result broadcasts to the indices, as int32; ``()`` for one codebook.
         """
         if self.axis is None:
             return torch.zeros((), dtype=torch.int32, device=self.indices.device)
@@ -60,37 +57,31 @@ class CenterIndices:
         return starts.reshape(PerAxis(self.axis).broadcast_shape(tuple(self.indices.shape)))
 
     def values(self) -> torch.Tensor:
-        """Return the tensor that Gather makes of the indices, in float32."""
+        """The tensor that Gather makes of the indices, in float32."""
         return self.codebook.reshape(-1)[self.indices.to(torch.int32) + self.offsets()]
 
     def packed(self) -> torch.Tensor:
-        """Return the indices as the bytes of an ONNX tensor: two a byte for uint4, otherwise one.
+        """The indices as the bytes of an ONNX tensor: two a byte for uint4, otherwise one.
 
-        Shapes:
-            The result has rank 1, as uint8. An odd number of 4-bit indices is filled up with 0.
+        Shapes: The result has rank 1, as uint8. An odd number of 4-bit indices is filled up with 0.
         """
         flat = self.indices.reshape(-1)
         return pack_uint4(flat) if self.bits == 4 else flat
 
 
 def encode_centers(x: torch.Tensor, centers: torch.Tensor, *, axis: int | None = None) -> CenterIndices:
-    """Return a tensor as indices of its nearest centers.
+    """A tensor as indices of its nearest centers.
 
     ``values()`` is what ``quantize_to_centers`` gives in float32, bit for bit.
 
-    Shapes:
-        x: any; the indices have the same.
-        centers: ``(n,)``, or ``(x.shape[axis], n)``, with n from 1 to 256.
+    Shapes: x: any; the indices have the same. centers: ``(n,)``, or ``(x.shape[axis], n)``, with n from 1 to
+        256.
+    Edge case: Half way between two centers the one of lower index wins. ±inf gets the outermost center.
 
-    Edge case:
-        Half way between two centers the one of lower index wins. ±inf gets the outermost center.
+    Raises: QuantizerValueError: x holds NaN; or as ``soft_assign``. AxisError, QuantizerShapeError,
+        QuantizerTypeError: as ``soft_assign``.
 
-    Raises:
-        QuantizerValueError: x holds NaN; or as ``soft_assign``.
-        AxisError, QuantizerShapeError, QuantizerTypeError: as ``soft_assign``.
-
-    Source:
-        ONNX Gather, opset 13; Cast of uint4, opset 21. Han et al. 2016, "Deep compression", section 3.
+    Source: ONNX Gather, opset 13; Cast of uint4, opset 21. Han et al. 2016, "Deep compression", section 3.
 
     Example:
         >>> weight = torch.tensor([[0.9, -2.0], [3.0, 5.5]])
@@ -104,19 +95,14 @@ def encode_centers(x: torch.Tensor, centers: torch.Tensor, *, axis: int | None =
 
 
 def pack_uint4(indices: torch.Tensor) -> torch.Tensor:
-    """Return 4-bit numbers two a byte, the first in the low half.
+    """4-bit numbers, two a byte, the first in the low half.
 
-    Shapes:
-        indices: (n,), uint8; the result is ((n + 1) // 2,), uint8.
+    Shapes: indices: (n,), uint8; the result is ((n + 1) // 2,), uint8.
+    Edge case: The last high half is 0 where n is odd.
 
-    Edge case:
-        The last high half is 0 where n is odd.
+    Raises: QuantizerValueError: a number needs more than 4 bits.
 
-    Raises:
-        QuantizerValueError: a number needs more than 4 bits.
-
-    Source:
-        ONNX TensorProto, ``int32_data`` and ``raw_data`` of UINT4.
+    Source: ONNX TensorProto, ``int32_data`` and ``raw_data`` of UINT4.
 
     Example:
         >>> pack_uint4(torch.tensor([1, 2, 15], dtype=torch.uint8)).tolist()
@@ -126,9 +112,6 @@ def pack_uint4(indices: torch.Tensor) -> torch.Tensor:
         raise QuantizerValueError(f"{int(indices.max())} does not fit into 4 bits")
     even = torch.nn.functional.pad(indices, (0, indices.numel() % 2))
     return even[0::2] | (even[1::2] << 4)
-
-
-# A module that quantizes to centers and learns them by gradient.
 
 
 TEMPERATURE = "temperature"
@@ -146,12 +129,10 @@ class CenterQuantizer(torch.nn.Module):
         temperature: how far the gradient reaches; may be set, to anneal it.
         axis: one list of centers for each index along it, or None.
 
-    Raises:
-        QuantizerValueError: as ``soft_assign``.
-        QuantizerShapeError, QuantizerTypeError: the centers are not a float tensor of rank 1 or 2.
+    Raises: QuantizerValueError: as ``soft_assign``. QuantizerShapeError, QuantizerTypeError: the centers are
+        not a float tensor of rank 1 or 2.
 
-    Source:
-        Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible
+    Source: Agustsson et al. 2017, "Soft-to-hard vector quantization for end-to-end learning compressible
         representations".
 
     Example:
@@ -181,7 +162,7 @@ class CenterQuantizer(torch.nn.Module):
         temperature: float = 1.0,
         axis: int | None = None,
     ) -> Self:
-        """Return a quantizer whose centers start where k-means++ finds them; see ``learn_centers``.
+        """A quantizer whose centers start where k-means++ finds them; see ``learn_centers``.
 
         Example:
             >>> x = torch.tensor([0.0, 0.25, 5.0])
@@ -202,22 +183,21 @@ class CenterQuantizer(torch.nn.Module):
         self._temperature = float(temperature)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the nearest centers, with the gradient of the soft ones; see ``quantize_to_centers``."""
+        """The nearest centers, with the gradient of the soft ones; see ``quantize_to_centers``."""
         return quantize_to_centers(x, self.centers, self.temperature, axis=self.axis)
 
     def soft(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the softmax-weighted centers; see ``soft_assign``."""
+        """The softmax-weighted centers; see ``soft_assign``."""
         return soft_assign(x, self.centers, self.temperature, axis=self.axis)
 
     def get_extra_state(self) -> dict[str, float]:
-        """Return what the state dict holds besides the centers."""
+        """State besides the centers."""
         return {TEMPERATURE: self.temperature}
 
     def set_extra_state(self, state: Any) -> None:
         """Take the temperature of a state dict.
 
-        Raises:
-            QuantizerValueError: there is none, or it is not positive.
+        Raises: QuantizerValueError: there is none, or it is not positive.
         """
         if not isinstance(state, dict) or not isinstance(state.get(TEMPERATURE), (int, float)):
             raise QuantizerValueError(
@@ -227,6 +207,6 @@ class CenterQuantizer(torch.nn.Module):
         self.temperature = state[TEMPERATURE]
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows."""
+        """Arguments that ``repr`` shows."""
         shape = "x".join(str(size) for size in self.centers.shape)
         return f"centers={shape}, temperature={self.temperature:g}, axis={self.axis}"

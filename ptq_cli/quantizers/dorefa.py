@@ -21,19 +21,14 @@ from ptq_cli.quantizers.straight_through import apply_straight_through
 def k_bit_quantize(x: torch.Tensor, k: int) -> torch.Tensor:
     """Round to the nearest of 2^k levels from 0 to 1: ``round((2^k - 1) x) / (2^k - 1)``; ``dy/dx = 1``.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
+    Shapes: x: any; the result has the same, and its dtype.
+    Edge case: Values outside [0, 1] are rounded to the same grid and not clamped. Ties go to the even
+        integer. NaN stays NaN.
 
-    Edge case:
-        Values outside [0, 1] are rounded to the same grid and not clamped. Ties go to the even integer. NaN
-        stays NaN.
+    Raises: QuantizerValueError: k is below 1. QuantizerTypeError: k is not an integer, or x is not a float
+        tensor.
 
-    Raises:
-        QuantizerValueError: k is below 1.
-        QuantizerTypeError: k is not an integer, or x is not a float tensor.
-
-    Source:
-        Zhou et al. 2016, "DoReFa-Net: Training low bitwidth convolutional neural networks with low
+    Source: Zhou et al. 2016, "DoReFa-Net: Training low bitwidth convolutional neural networks with low
         bitwidth gradients", equation 5; SpikingJelly, ``activation_based.quantize.k_bit_quantize``.
 
     Example:
@@ -51,13 +46,10 @@ def k_bit_quantize(x: torch.Tensor, k: int) -> torch.Tensor:
 
 
 def k_bit_quantize_forward(x: torch.Tensor, k: int) -> torch.Tensor:
-    """Return the values of ``k_bit_quantize``, without its gradient.
+    """The values of ``k_bit_quantize``, without its gradient.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.k_bit_quantize_forward``.
+    Shapes: x: any; the result has the same, and its dtype.
+    Source: SpikingJelly, ``activation_based.quantize.k_bit_quantize_forward``.
 
     Example:
         >>> k_bit_quantize_forward(torch.tensor([0.3, 0.7]), 2)
@@ -73,14 +65,9 @@ def affine_k_bit_quantize(x: torch.Tensor, k: int, w: torch.Tensor, b: torch.Ten
 
     ``dy/dx = w``, ``dy/dw`` is the quantized x, ``dy/db = 1``.
 
-    Shapes:
-        x: any; w, b: broadcast against it.
-
-    Edge case:
-        As ``k_bit_quantize``.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.affine_k_bit_quantize``.
+    Shapes: x: any; w, b: broadcast against it.
+    Edge case: As ``k_bit_quantize``.
+    Source: SpikingJelly, ``activation_based.quantize.affine_k_bit_quantize``.
 
     Example:
         >>> w, b = torch.tensor(2.0), torch.tensor(-1.0)
@@ -95,18 +82,13 @@ def clamp_by_linear(x: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
 
     The gradient is the formula's own, through the extremes too; equal extremes share it.
 
-    Shapes:
-        x: any with at least one element; the result has the same, and its dtype.
+    Shapes: x: any with at least one element; the result has the same, and its dtype.
+    Edge case: A constant becomes 0, and NaN where eps is too small to be seen beside it, as 1e-5 is from 256
+        on.
 
-    Edge case:
-        A constant becomes 0, and NaN where eps is too small to be seen beside it, as 1e-5 is from 256 on.
+    Raises: QuantizerShapeError: x has no element. QuantizerTypeError: x is not a float tensor.
 
-    Raises:
-        QuantizerShapeError: x has no element.
-        QuantizerTypeError: x is not a float tensor.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.clamp_by_linear``.
+    Source: SpikingJelly, ``activation_based.quantize.clamp_by_linear``.
 
     Example:
         >>> [f"{value:.4f}" for value in clamp_by_linear(torch.tensor([-1.0, 0.0, 3.0])).tolist()]
@@ -134,10 +116,7 @@ def _require_bits(k: int) -> None:
 # is an odd integer, and the level is that integer times ``amax / (2^k - 1)``, with a zero point of 0. So
 # DequantizeLinear computes it; a file stores the k-bit number, and gathers the odd integer from a table of
 # 2^k.
-
-
-MOST_BITS = 7
-"""The odd integers of 8 bits, up to 255, do not fit into int8."""
+MOST_BITS = 7  # The odd integers of 8 bits, up to 255, do not fit into int8.
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,8 +129,7 @@ class DorefaLevels:
         scale: DequantizeLinear's, real units per integer.
         axis: the axis that the scales count along, or None for one scale.
 
-    Shapes:
-        indices: the tensor's. table: ``(2^k,)``. scale: ``()``, or ``(indices.shape[axis],)``.
+    Shapes: indices: the tensor's. table: ``(2^k,)``. scale: ``()``, or ``(indices.shape[axis],)``.
     """
 
     indices: torch.Tensor
@@ -160,14 +138,14 @@ class DorefaLevels:
     axis: int | None
 
     def values(self) -> torch.Tensor:
-        """Return what Gather and DequantizeLinear make of them, in float32."""
+        """Values that Gather and DequantizeLinear compute, in float32."""
         integers = self.table[self.indices.to(torch.int64)].to(torch.float32)
         shape = granularity_of(self.axis).broadcast_shape(tuple(self.indices.shape))
         return integers * self.scale.reshape(shape)
 
 
 def encode_dorefa(x: torch.Tensor, scale: torch.Tensor, k: int, *, axis: int | None = None) -> DorefaLevels:
-    """Return a tensor as the nearest of DoReFa's 2^k levels from ``-amax`` to ``amax``.
+    """A tensor as the nearest of DoReFa's 2^k levels from ``-amax`` to ``amax``.
 
     This is ``affine_k_bit_quantize`` of ``(clamp(x, -amax, amax) + amax) / (2 amax)`` with ``w = 2 amax`` and
     ``b = -amax``: the same levels, up to the last bit of a float32. A weight is mapped linearly, and not by
@@ -179,23 +157,15 @@ def encode_dorefa(x: torch.Tensor, scale: torch.Tensor, k: int, *, axis: int | N
         k: 1 to 7.
         axis: one scale for each index along it; None for one for the tensor.
 
-    Shapes:
-        x: any; scale: ``()``, or ``(x.shape[axis],)``.
+    Shapes: x: any; scale: ``()``, or ``(x.shape[axis],)``.
+    Units: scale: real units per odd integer.
+    Edge case: ±inf saturates. 0 becomes a level next to it, half a distance away: there is none at 0.
 
-    Units:
-        scale: real units per odd integer.
+    Raises: QuantizerValueError: k is out of range, a scale is not positive and finite, or x holds NaN.
+        QuantizerTypeError: x is not a float tensor. QuantizerShapeError, AxisError: the scale does not fit.
 
-    Edge case:
-        ±inf saturates. 0 becomes a level next to it, half a distance away: there is none at 0.
-
-    Raises:
-        QuantizerValueError: k is out of range, a scale is not positive and finite, or x holds NaN.
-        QuantizerTypeError: x is not a float tensor.
-        QuantizerShapeError, AxisError: the scale does not fit.
-
-    Source:
-        Zhou et al. 2016, "DoReFa-Net", equation 5; SpikingJelly, ``affine_k_bit_quantize``; ONNX Gather and
-        DequantizeLinear, opset 13.
+    Source: Zhou et al. 2016, "DoReFa-Net", equation 5; SpikingJelly, ``affine_k_bit_quantize``; ONNX Gather
+        and DequantizeLinear, opset 13.
 
     Example:
         >>> found = encode_dorefa(torch.tensor([-9.0, -0.2, 0.0, 0.9]), torch.tensor(0.5), 2)

@@ -7,7 +7,8 @@ import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.quantizers.fixed_point_format import Alpha, AutoScale, FixedPointFormat, Rounding, steps_of
+from ptq_cli.quantizers.automatic_scale import AutoScale
+from ptq_cli.quantizers.fixed_point_format import Alpha, FixedPointFormat, Rounding, steps_of
 from ptq_cli.quantizers.grid import integer_dtype, require_float, require_no_nan
 from ptq_cli.quantizers.straight_through import fresh
 
@@ -15,8 +16,6 @@ from ptq_cli.quantizers.straight_through import fresh
 #
 # Forward each value becomes an integer times a power of two (times ``alpha``). Backward the
 # straight-through estimator holds, unclipped as in QKeras: the gradient passes everywhere.
-
-
 DETERMINISTIC, PLAIN_AUTO = Rounding(), AutoScale()
 
 
@@ -88,12 +87,8 @@ def fixed_point(
         use_ste: the gradient is 1; otherwise ``1 - qnoise_factor``.
         check: refuse NaN; has no effect in a compiled graph, which cannot raise.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
-        alpha: broadcasts to x.
-
-    Edge case:
-        ±inf saturates, but an alpha that is found makes NaN of that channel. NaN stays NaN. With
+    Shapes: x: any; the result has the same, and its dtype. alpha: broadcasts to x.
+    Edge case: ±inf saturates, but an alpha that is found makes NaN of that channel. NaN stays NaN. With
         ``qnoise_factor < 1`` ±inf stays.
 
     Raises:
@@ -103,9 +98,8 @@ def fixed_point(
         QuantizerTypeError: x is not a float tensor, a stochastic rounding has no generator, or ``auto`` has
             options and alpha is not found.
 
-    Source:
-        QKeras 0.9.0, ``quantized_bits``; Coelho et al. 2021, "Automatic heterogeneous quantization of deep
-        neural networks for low-latency inference on the edge for particle detectors".
+    Source: QKeras 0.9.0, ``quantized_bits``; Coelho et al. 2021, "Automatic heterogeneous quantization of
+        deep neural networks for low-latency inference on the edge for particle detectors".
 
     Example:
         >>> x = torch.tensor([0.3, -2.0, 0.125], requires_grad=True)
@@ -137,23 +131,16 @@ def fixed_point_scale(
     *,
     auto: AutoScale = PLAIN_AUTO,
 ) -> torch.Tensor:
-    """Return the scale that QKeras reports: alpha, or what is found for it.
+    """The scale that QKeras reports: alpha, or what is found for it.
 
     An integer is worth ``scale * 2^(integer - bits + keep_negative)``.
 
-    Shapes:
-        x: any. The result broadcasts to it: ``()`` for None or a number, alpha's shape for a tensor, and
+    Shapes: x: any. The result broadcasts to it: ``()`` for None or a number, alpha's shape for a tensor, and
         size 1 on every axis but that of the channels where it is found.
-
-    Units:
-        None: it is a factor.
-
-    Edge case:
-        Without ``keep_negative`` a found scale is twice as large, because QKeras counts as many steps more,
-        although the integers are the same. A channel of zeros has 0 with "auto".
-
-    Source:
-        QKeras 0.9.0, ``quantized_bits.scale``.
+    Units: None: it is a factor.
+    Edge case: Without ``keep_negative`` a found scale is twice as large, because QKeras counts as many steps
+        more, although the integers are the same. A channel of zeros has 0 with "auto".
+    Source: QKeras 0.9.0, ``quantized_bits.scale``.
 
     Example:
         >>> fixed_point_scale(torch.tensor([[0.9, 0.1], [-0.6, 0.2]]), bits=4, alpha="auto_po2").tolist()
@@ -176,8 +163,7 @@ class FixedPointIntegers:
         step: QuantizeLinear's scale for which it computes these integers, a power of two; None where no
             QuantizeLinear does, because halves go away from zero (alpha found from the tensor).
 
-    Shapes:
-        scale: ``()``, or ``(n,)`` for the n indices along axis.
+    Shapes: scale: ``()``, or ``(n,)`` for the n indices along axis.
     """
 
     integers: torch.Tensor
@@ -197,7 +183,7 @@ def quantize_fixed_point(
     *,
     auto: AutoScale = PLAIN_AUTO,
 ) -> FixedPointIntegers:
-    """Return the integers and power-of-two scales of a tensor; the arguments are those of ``fixed_point``.
+    """The integers and power-of-two scales of a tensor; the arguments are those of ``fixed_point``.
 
     ``integers * scale`` is ``fixed_point`` bit for bit, and so is what ONNX Runtime's DequantizeLinear
     makes of them.
@@ -206,22 +192,15 @@ def quantize_fixed_point(
     values are powers of two. "auto" has not, but where a channel's largest value happens to be one times
     the largest integer. It is the scales that decide, not alpha's name.
 
-    Shapes:
-        x: any; the integers have the same. The scales differ along one axis at most.
+    Shapes: x: any; the integers have the same. The scales differ along one axis at most.
+    Units: scale: real units per integer.
+    Edge case: ±inf saturates with a given alpha.
 
-    Units:
-        scale: real units per integer.
-
-    Edge case:
-        ±inf saturates with a given alpha.
-
-    Raises:
-        QuantizerValueError: bits is 1, x holds NaN, or a scale is not a power of two; or as ``fixed_point``.
-        QuantizerShapeError: the scales differ along two axes or more; or as ``fixed_point``.
+    Raises: QuantizerValueError: bits is 1, x holds NaN, or a scale is not a power of two; or as
+        ``fixed_point``. QuantizerShapeError: the scales differ along two axes or more; or as ``fixed_point``.
         QuantizerTypeError: as ``fixed_point``.
 
-    Source:
-        ONNX DequantizeLinear, opset 13.
+    Source: ONNX DequantizeLinear, opset 13.
 
     Example:
         >>> found = quantize_fixed_point(torch.tensor([0.3, -2.0, 0.125]), bits=3)
@@ -253,11 +232,9 @@ def require_power_of_two(scale: torch.Tensor) -> None:
     The proof reads the float's own bits: the sign is positive, the mantissa is 0, and the exponent is one of
     a normal number.
 
-    Shapes:
-        scale: any.
+    Shapes: scale: any.
 
-    Raises:
-        QuantizerValueError: one is not; the message has the first.
+    Raises: QuantizerValueError: one is not; the message has the first.
 
     Example:
         >>> require_power_of_two(torch.tensor([0.25, 2.0]))
@@ -280,7 +257,7 @@ def require_power_of_two(scale: torch.Tensor) -> None:
 
 
 def _along_one_axis(scale: torch.Tensor, x: torch.Tensor) -> tuple[int | None, torch.Tensor]:
-    """Return the axis along which scales differ, and them as ONNX takes them."""
+    """The axis along which scales differ, and them as ONNX takes them."""
     lead = x.ndim - scale.ndim
     axes = [index + lead for index, size in enumerate(scale.shape) if size > 1]
     if len(axes) > 1:

@@ -12,38 +12,36 @@ import torch
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 from ptq_cli.core.formats import Granularity, IntegerFormat, PerAxis, PerTensor
 
-Real = torch.Tensor | float | Sequence[float]
-"""A parameter: a tensor, or plain numbers."""
+Real = torch.Tensor | float | Sequence[float]  # A parameter: a tensor, or plain numbers.
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+# An amax not above this has died, as in NVIDIA's pytorch-quantization. Exported scales go further down.
 FAINT_AMAX = 2.0**-24
-"""An amax not above this has died, as in NVIDIA's pytorch-quantization. Exported scales go further down."""
 
 
 def integer_format(bits: int, unsigned: bool, narrow_range: bool) -> IntegerFormat:
-    """Return the format; an unsigned one ignores ``narrow_range``, which has no meaning there."""
+    """The format; an unsigned one ignores ``narrow_range``, which has no meaning there."""
     return IntegerFormat(bits, signed=not unsigned, narrow_range=narrow_range and not unsigned)
 
 
 def integer_dtype(format: IntegerFormat) -> torch.dtype:
-    """Return the torch dtype that holds the format's integers."""
+    """The torch dtype that holds the format's integers."""
     dtype: torch.dtype = getattr(torch, format.storage.name)
     return dtype
 
 
 def granularity_of(axis: int | None) -> Granularity:
-    """Return one scale a tensor for None, otherwise one for each index along ``axis``."""
+    """One scale a tensor for None, otherwise one for each index along ``axis``."""
     return PerTensor() if axis is None else PerAxis(axis)
 
 
 def read_parameter(name: str, value: Real, x: torch.Tensor, granularity: Granularity) -> torch.Tensor:
-    """Return a parameter without its gradient history, laid out to broadcast against ``x``.
+    """A parameter without its gradient history, laid out to broadcast against ``x``.
 
     Plain numbers become float64, on the CPU: they are rounded once, when what is made of them becomes
     float32. A tensor of fewer bits becomes float32, where it lies.
 
-    Shapes:
-        value: ``granularity.scale_shape(x.shape)``; the result ``granularity.broadcast_shape(x.shape)``.
+    Shapes: value: ``granularity.scale_shape(x.shape)``; the result ``granularity.broadcast_shape(x.shape)``.
     """
     tensor = (
         value.detach() if isinstance(value, torch.Tensor) else torch.as_tensor(value, dtype=torch.float64)

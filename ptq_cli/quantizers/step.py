@@ -17,21 +17,14 @@ Gradients = tuple[torch.Tensor | None, ...]
 def step_quantize(x: torch.Tensor, step: float) -> torch.Tensor:
     """Round to the nearest multiple of ``step``: ``round(x / step) * step``; ``dy/dx = 1``.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
+    Shapes: x: any; the result has the same, and its dtype.
+    Units: step: as x.
+    Edge case: Ties go to the even multiple. A negative step has the same grid; a step of 0 gives NaN. ±inf
+        and NaN stay.
 
-    Units:
-        step: as x.
+    Raises: QuantizerTypeError: x is not a float tensor.
 
-    Edge case:
-        Ties go to the even multiple. A negative step has the same grid; a step of 0 gives NaN. ±inf and NaN
-        stay.
-
-    Raises:
-        QuantizerTypeError: x is not a float tensor.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.step_quantize``.
+    Source: SpikingJelly, ``activation_based.quantize.step_quantize``.
 
     Example:
         >>> x = torch.tensor([0.1, 0.125, 0.375], requires_grad=True)
@@ -47,13 +40,10 @@ def step_quantize(x: torch.Tensor, step: float) -> torch.Tensor:
 
 
 def step_quantize_forward(x: torch.Tensor, step: float) -> torch.Tensor:
-    """Return the values of ``step_quantize``, without its gradient.
+    """The values of ``step_quantize``, without its gradient.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.step_quantize_forward``.
+    Shapes: x: any; the result has the same, and its dtype.
+    Source: SpikingJelly, ``activation_based.quantize.step_quantize_forward``.
 
     Example:
         >>> step_quantize_forward(torch.tensor([2.0, 5.0]), 4.0).tolist()
@@ -81,7 +71,7 @@ class _SpikeCount(torch.autograd.Function):
 def multi_level_spike_count(
     x: torch.Tensor, max_spike_count: int, grad_window: tuple[float, float] | None = None
 ) -> torch.Tensor:
-    """Return how many spikes a neuron fires: ``clamp(round(x), 0, max_spike_count)``.
+    """How many spikes a neuron fires: ``clamp(round(x), 0, max_spike_count)``.
 
     ``dy/dx = 1`` in ``grad_window``, edges included, and 0 elsewhere.
 
@@ -90,18 +80,12 @@ def multi_level_spike_count(
         max_spike_count: the largest count.
         grad_window: where the gradient passes; ``(0, max_spike_count)`` if None.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
+    Shapes: x: any; the result has the same, and its dtype.
+    Edge case: Ties go to the even count. NaN stays NaN and gets gradient 0.
 
-    Edge case:
-        Ties go to the even count. NaN stays NaN and gets gradient 0.
+    Raises: QuantizerValueError: max_spike_count is below 1. QuantizerTypeError: x is not a float tensor.
 
-    Raises:
-        QuantizerValueError: max_spike_count is below 1.
-        QuantizerTypeError: x is not a float tensor.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.multi_level_spike_count``.
+    Source: SpikingJelly, ``activation_based.quantize.multi_level_spike_count``.
 
     Example:
         >>> x = torch.tensor([-0.7, 0.6, 2.5, 9.0], requires_grad=True)
@@ -120,9 +104,6 @@ def multi_level_spike_count(
     return result
 
 
-# Rounding to one of the two neighbors, with a chance that makes the expectation the value itself.
-
-
 def stochastic_round(
     x: torch.Tensor, precision: float = 0.5, *, generator: torch.Generator | None = None
 ) -> torch.Tensor:
@@ -135,18 +116,12 @@ def stochastic_round(
         precision: the distance of the multiples.
         generator: of the random numbers, on x's device; None is torch's own, as in ``torch.rand``.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
+    Shapes: x: any; the result has the same, and its dtype.
+    Edge case: A multiple stays what it is, as do NaN and ±inf.
 
-    Edge case:
-        A multiple stays what it is, as do NaN and ±inf.
+    Raises: QuantizerValueError: precision is not positive. QuantizerTypeError: x is not a float tensor.
 
-    Raises:
-        QuantizerValueError: precision is not positive.
-        QuantizerTypeError: x is not a float tensor.
-
-    Source:
-        QKeras, ``stochastic_round``; Gupta et al. 2015, "Deep learning with limited numerical precision",
+    Source: QKeras, ``stochastic_round``; Gupta et al. 2015, "Deep learning with limited numerical precision",
         section 3.1.
 
     Example:
@@ -184,15 +159,10 @@ def round_through(
         generator: of the random numbers; None is torch's own.
         training: false for evaluation, which is deterministic whatever ``stochastic`` says.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
-
-    Edge case:
-        The result lies on the grid exactly; QKeras's ``x + (rounded - x)`` may miss it by one float32 ulp.
-        NaN and ±inf stay.
-
-    Source:
-        QKeras, ``_round_through``.
+    Shapes: x: any; the result has the same, and its dtype.
+    Edge case: The result lies on the grid exactly; QKeras's ``x + (rounded - x)`` may miss it by one float32
+        ulp. NaN and ±inf stay.
+    Source: QKeras, ``_round_through``.
 
     Example:
         >>> x = torch.tensor([0.5, 1.3], requires_grad=True)

@@ -16,7 +16,7 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 def fresh(result: torch.Tensor) -> torch.Tensor:
-    """Return the result of an autograd function's forward as a tensor that no operation handed through.
+    """The result of an autograd function's forward as a tensor that no operation handed through.
 
     In a graph that PyTorch 2.11 compiles, the gradient of one that was is 0: ``.to`` and ``sum_to_size`` hand
     their argument through where nothing changes. A compiler fuses the copy.
@@ -52,11 +52,8 @@ class _Clamp(torch.autograd.Function):
 def apply_straight_through(x: torch.Tensor, step: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
     """Return ``step(x)``; the gradient is that of the identity: ``dy/dx = 1``.
 
-    Shapes:
-        x: any; ``step`` must keep the shape, and must not change its argument.
-
-    Source:
-        Bengio, Léonard and Courville 2013, "Estimating or propagating gradients through stochastic
+    Shapes: x: any; ``step`` must keep the shape, and must not change its argument.
+    Source: Bengio, Léonard and Courville 2013, "Estimating or propagating gradients through stochastic
         neurons for conditional computation", section 3.1.
 
     Example:
@@ -73,14 +70,9 @@ def apply_straight_through(x: torch.Tensor, step: Callable[[torch.Tensor], torch
 def round(x: torch.Tensor) -> torch.Tensor:
     """Round half to even; ``dy/dx = 1``.
 
-    Shapes:
-        x: any; the result has the same.
-
-    Edge case:
-        NaN and ±inf stay what they are; their gradient is 1 too.
-
-    Source:
-        Bengio et al. 2013, section 3.1; SpikingJelly, ``activation_based.quantize.round``.
+    Shapes: x: any; the result has the same.
+    Edge case: NaN and ±inf stay what they are; their gradient is 1 too.
+    Source: Bengio et al. 2013, section 3.1; SpikingJelly, ``activation_based.quantize.round``.
 
     Example:
         >>> x = torch.tensor([0.5, 1.5, -0.7], requires_grad=True)
@@ -97,14 +89,9 @@ def round(x: torch.Tensor) -> torch.Tensor:
 def ceil(x: torch.Tensor) -> torch.Tensor:
     """Round up; ``dy/dx = 1``.
 
-    Shapes:
-        x: any; the result has the same.
-
-    Edge case:
-        NaN and ±inf stay what they are.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.ceil``.
+    Shapes: x: any; the result has the same.
+    Edge case: NaN and ±inf stay what they are.
+    Source: SpikingJelly, ``activation_based.quantize.ceil``.
 
     Example:
         >>> ceil(torch.tensor([0.5, -0.7, 2.0])).tolist()
@@ -116,14 +103,9 @@ def ceil(x: torch.Tensor) -> torch.Tensor:
 def floor(x: torch.Tensor) -> torch.Tensor:
     """Round down; ``dy/dx = 1``.
 
-    Shapes:
-        x: any; the result has the same.
-
-    Edge case:
-        NaN and ±inf stay what they are.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.floor``.
+    Shapes: x: any; the result has the same.
+    Edge case: NaN and ±inf stay what they are.
+    Source: SpikingJelly, ``activation_based.quantize.floor``.
 
     Example:
         >>> floor(torch.tensor([0.5, -0.7, 2.0])).tolist()
@@ -135,15 +117,10 @@ def floor(x: torch.Tensor) -> torch.Tensor:
 def clamp(x: torch.Tensor, min_value: float, max_value: float) -> torch.Tensor:
     """Clamp to ``[min_value, max_value]``; ``dy/dx = 1`` inside, edges included, and 0 elsewhere.
 
-    Shapes:
-        x: any; the result has the same.
-
-    Edge case:
-        NaN stays NaN and gets gradient 0. Where ``min_value > max_value``, everything becomes ``max_value``,
-        as in torch, and no gradient passes.
-
-    Source:
-        Bengio et al. 2013, section 3.1; SpikingJelly, ``activation_based.quantize.clamp``.
+    Shapes: x: any; the result has the same.
+    Edge case: NaN stays NaN and gets gradient 0. Where ``min_value > max_value``, everything becomes
+        ``max_value``, as in torch, and no gradient passes.
+    Source: Bengio et al. 2013, section 3.1; SpikingJelly, ``activation_based.quantize.clamp``.
 
     Example:
         >>> x = torch.tensor([-2.0, -1.0, 0.3, 1.0, 1.1], requires_grad=True)
@@ -159,10 +136,9 @@ def clamp(x: torch.Tensor, min_value: float, max_value: float) -> torch.Tensor:
 
 
 def round_backward(grad_output: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of ``round``, ``ceil`` and ``floor``: the upstream one.
+    """The gradient of ``round``, ``ceil`` and ``floor``: the upstream one.
 
-    Shapes:
-        grad_output: any; the result is it.
+    Shapes: grad_output: any; the result is it.
 
     Example:
         >>> round_backward(torch.tensor([2.0, -1.0])).tolist()
@@ -174,16 +150,12 @@ def round_backward(grad_output: torch.Tensor) -> torch.Tensor:
 def clamp_backward(
     grad_output: torch.Tensor, x: torch.Tensor, min_value: float, max_value: float
 ) -> torch.Tensor:
-    """Return the gradient of ``clamp``: the upstream one where ``min_value <= x <= max_value``, otherwise 0.
+    """The gradient of ``clamp``: the upstream one where ``min_value <= x <= max_value``, otherwise 0.
 
-    Shapes:
-        grad_output, x: the same; the result too.
-
-    Edge case:
-        An infinite or NaN gradient that does not pass becomes 0, which a product with the mask would not.
-
-    Source:
-        SpikingJelly, ``activation_based.quantize.clamp_backward``.
+    Shapes: grad_output, x: the same; the result too.
+    Edge case: An infinite or NaN gradient that does not pass becomes 0, which a product with the mask would
+        not.
+    Source: SpikingJelly, ``activation_based.quantize.clamp_backward``.
 
     Example:
         >>> clamp_backward(torch.tensor([2.0, float("inf")]), torch.tensor([1.0, 1.5]), -1.0, 1.0).tolist()
@@ -193,16 +165,13 @@ def clamp_backward(
 
 
 def pass_where(passes: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-    """Return the gradient where ``passes``, and 0 elsewhere.
+    """The gradient where ``passes``, and 0 elsewhere.
 
-    Shapes:
-        passes, gradient: the same; the result too.
-
-    Edge case:
-        An infinite or NaN gradient that does not pass becomes 0, which a product with the mask would not.
-
-    Source:
-        NVIDIA pytorch-quantization, ``tensor_quant``: the backward of the clipped straight-through estimator.
+    Shapes: passes, gradient: the same; the result too.
+    Edge case: An infinite or NaN gradient that does not pass becomes 0, which a product with the mask would
+        not.
+    Source: NVIDIA pytorch-quantization, ``tensor_quant``: the backward of the clipped straight-through
+        estimator.
 
     Example:
         >>> pass_where(torch.tensor([True, False]), torch.tensor([2.0, float("inf")])).tolist()
@@ -217,10 +186,8 @@ def pass_where(passes: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 # it once and writes the result once, which is the least there is. What lies between is never as large as
 # the tensor, in whatever dtype it is computed. A compiler fuses the chain by itself, and on a GPU pieces
 # would only cost launches: there the chain runs once, over the whole.
-
-
+# Elements: the piece, a result between and the output are 768 KiB in float32, below a second-level cache.
 BLOCK = 1 << 16
-"""Elements: the piece, a result between and the output are 768 KiB in float32, below a second-level cache."""
 
 Chain = Callable[..., torch.Tensor]
 Tensors = tuple[torch.Tensor, ...]
@@ -237,11 +204,8 @@ def map_blocks(
         others: tensors of the same shape, or parameters that broadcast against it.
         dtype: of the result.
 
-    Shapes:
-        x: any; others: broadcast to it. The chain is given tensors of x's rank.
-
-    Edge case:
-        A tensor without elements gives one.
+    Shapes: x: any; others: broadcast to it. The chain is given tensors of x's rank.
+    Edge case: A tensor without elements gives one.
 
     Example:
         >>> map_blocks(torch.add, torch.zeros(2, 3), torch.ones(3)).tolist()
@@ -273,9 +237,6 @@ def _pieces(tensors: Tensors, axis: int) -> Iterator[Tensors]:
             tensor if tensor.shape[axis] == 1 else tensor.narrow(axis, start, count) for tensor in tensors
         )
         yield from _pieces(tuple(parts), axis + 1)
-
-
-# The clipped straight-through estimator: any values forward, the gradient of a clamp backward.
 
 
 class _Clipped(torch.autograd.Function):
@@ -312,14 +273,9 @@ def clipped(
         high: up to where it passes, edge included.
         parameters: of the chain; they and the bounds may be on another device than x.
 
-    Shapes:
-        x: any; the result has the same, and its dtype. low, high, parameters: broadcast to x.
-
-    Edge case:
-        NaN gets gradient 0. An infinite or NaN gradient that does not pass becomes 0.
-
-    Source:
-        NVIDIA pytorch-quantization, ``tensor_quant``.
+    Shapes: x: any; the result has the same, and its dtype. low, high, parameters: broadcast to x.
+    Edge case: NaN gets gradient 0. An infinite or NaN gradient that does not pass becomes 0.
+    Source: NVIDIA pytorch-quantization, ``tensor_quant``.
 
     Example:
         >>> x = torch.tensor([-2.0, 0.6, 1.0], requires_grad=True)

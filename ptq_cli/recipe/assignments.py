@@ -11,18 +11,16 @@ from ptq_cli.core.errors import RecipeKeyError, UsageError
 from ptq_cli.core.read_files import parse_toml
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE
-from ptq_cli.recipe.schema import SETTINGS, Recipe
+from ptq_cli.recipe.schema import SETTINGS, Recipe, instead_of
 
 OPTION = "--set"
-ONCE = "run"
-"""The section of the keys that hold for one command."""
+ONCE = "run"  # The section of the keys that hold for one command.
+# Sections of which a recipe can have several, and what sets them.
 TABLES = {
     OVERRIDE: "pass --set 'override=PATTERN:KEY=VALUE,…', or write [[override]] in a recipe",
     "metric": "write [[metric]] in a recipe",
 }
-"""Sections of which a recipe can have several, and what sets them."""
-NAMES = {keys[0]: name for name, keys in FLAG_KEYS.items() if len(keys) == 1}
-"""The name of a setting by its key, if it is for that key alone."""
+NAMES = {key: name for name, key in FLAG_KEYS.items()}  # Name of a setting by its key.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +29,9 @@ class Once:
 
     restart: bool = setting(False, "Start over instead of continuing from a checkpoint.")
     evaluate: bool | None = setting(
-        None,
-        "Evaluate the quantized model; if not set, only if a limit or evaluation data is given.",
+        None, "Evaluate the quantized model; if not set, only if a limit or evaluation data is given."
     )
     thumbnails: bool = setting(False, "Show the images whose predicted class changes in `report.html`.")
-    suffix: str | None = setting(
-        None,
-        "Suffix of a folder's quantized files: `q4` for `model_q4.onnx`; if not set, it tells their form.",
-    )
 
 
 ONCE_KEYS = tuple(item.name for item in fields(Once))
@@ -62,17 +55,17 @@ class Keys:
 
 
 def setting_types() -> dict[str, Any]:
-    """Return the type of each key that ``--set`` takes."""
+    """The type of each key that ``--set`` takes."""
     return {item.key: item.type for item in _declared() if item.key.partition(".")[0] not in TABLES}
 
 
 def find_setting(key: str) -> Setting | None:
-    """Return what is declared of a key; None if there is no such key."""
+    """Declaration of a key; None if there is no such key."""
     return next((item for item in _declared() if item.key == key), None)
 
 
 def list_keys(pattern: str | None = None) -> list[Key]:
-    """Return every key, in order, that matches a pattern, with ``*`` as in a shell, or contains it."""
+    """Every key, in order, that matches a pattern, with ``*`` as in a shell, or contains it."""
     found = [
         Key(
             key=item.key,
@@ -93,13 +86,13 @@ def list_keys(pattern: str | None = None) -> list[Key]:
 
 
 def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
-    """Return the settings that texts ``KEY=VALUE`` set, and what holds for one command.
+    """The settings that texts ``KEY=VALUE`` set, and what holds for one command.
 
     A text stays a text where the key takes one; other values are written as in TOML, and lists also without
     brackets. Of two values for a key, the last one counts; each ``override=PATTERN:KEY=VALUE,…`` is one more.
 
-    Values are by the name of the setting, as ``settings_to_table`` takes them. A key that shares its name
-    with another one, such as ``calibration.batch_size``, is its own name.
+    Values are by the name of the setting, as ``settings_to_table`` takes them. A key without a name is its
+    own name.
     """
     settings: dict[str, Any] = {}
     once: dict[str, Any] = {}
@@ -123,7 +116,7 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
 
 
 def add_assignments(settings: Mapping[str, Any], assigned: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of flags together with those of ``--set``.
+    """The settings of flags together with those of ``--set``.
 
     Example:
         >>> add_assignments({"rename": {"a": "x"}, "samples": 8}, {"rename": {"b": "y"}})
@@ -137,8 +130,7 @@ different values: 8 and 64
     """
     merged = dict(settings)
     for name, value in assigned.items():
-        given = merged.get(name)
-        key = FLAG_KEYS.get(name, (name,))[0]
+        given, key = merged.get(name), FLAG_KEYS.get(name, name)
         if isinstance(value, dict) and isinstance(given, dict):
             for part in given.keys() & value.keys():
                 _require_same(name, f"{key}.{part}", given[part], value[part])
@@ -152,7 +144,7 @@ different values: 8 and 64
 
 def _check(kind: type, table: Mapping[str, Any]) -> None:
     # It knows numpy's types, which neither help nor a gate alone waits for.
-    from ptq_cli.recipe.recipe_layers import decode_table
+    from ptq_cli.recipe.decode import decode_table
 
     decode_table(kind, table, OPTION)
 
@@ -170,6 +162,7 @@ def _declared() -> Iterator[Setting]:
     yield from settings_of(Once, ONCE)
 
 
+# One value and several of each type.
 WORDS = {
     str: ("text", "texts"),
     int: ("whole number", "whole numbers"),
@@ -177,11 +170,10 @@ WORDS = {
     bool: ("true or false", "booleans"),
     Any: ("value", "values"),
 }
-"""One value and several of each type."""
 
 
 def type_words(kind: Any, *, plural: bool = False) -> str:
-    """Return a type in words."""
+    """A type in words."""
     options = [item for item in _members(kind) if item is not NoneType]
     if len(options) > 1:
         return " or ".join(type_words(item, plural=plural) for item in options)
@@ -192,7 +184,7 @@ def type_words(kind: Any, *, plural: bool = False) -> str:
 
 
 def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the key of ``KEY=VALUE`` and its value; one name of a table is a table with that name."""
+    """The key of ``KEY=VALUE`` and its value; one name of a table is a table with that name."""
     path, equals, written = text.partition("=")
     section, _, rest = path.strip().partition(".")
     field, dot, name = rest.partition(".")
@@ -209,7 +201,7 @@ def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
     if kind is None or (dot and not is_table):
         raise RecipeKeyError(
             f"{OPTION}: unknown key '{path.strip()[:80]}'{_nearest(path)}",
-            hint="ptq recipe keys lists all keys",
+            hint=instead_of(key) or "ptq recipe keys lists all keys",
         )
     if not name:
         return key, parse_value(written, kind)
@@ -257,7 +249,7 @@ def _plain_value(text: str) -> Any:
 
 
 def parse_value(text: str, kind: Any) -> Any:
-    """Return the value of a text for a key of that type; one that does not fit stays a text.
+    """The value of a text for a key of that type; one that does not fit stays a text.
 
     Example:
         >>> parse_value("8", str), parse_value("8", int), parse_value("true", bool | None)
@@ -298,7 +290,7 @@ def _toml(text: str) -> Any:
 
 
 def _nearest(name: str) -> str:
-    """Return the nearest key for a message: of keys, of their last parts, and of the names in Python."""
+    """The nearest key for a message: of keys, of their last parts, and of the names in Python."""
     keys = {key: key for key in setting_types()}
     names = {key.partition(".")[2]: key for key in keys} | {name: key for key, name in NAMES.items()} | keys
     found = get_close_matches(name.strip().replace("-", "_"), list(names), n=1, cutoff=0.6)

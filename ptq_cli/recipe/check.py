@@ -21,14 +21,13 @@ from ptq_cli.recipe.sections import (
     WeightSettings,
 )
 
+# Sections whose values depend on the quantizer or on the entry, and are checked with it.
 ELSEWHERE = ("weights", "activations", "override", "metric")
-"""Sections whose values depend on the quantizer or on the entry, and are checked with it."""
-SEARCHES = ("entropy", "mse")
-"""Methods of amax that try ranges on the steps of integers."""
+SEARCHES = ("entropy", "mse")  # Methods of amax that try ranges on the steps of integers.
 
 
 def check_recipe(recipe: Recipe) -> Recipe:
-    """Return the recipe if its values make sense.
+    """The recipe if its values make sense.
 
     Names (of a method, a target, a metric) are looked up by the room that knows them.
     """
@@ -37,6 +36,8 @@ def check_recipe(recipe: Recipe) -> Recipe:
         if section not in ELSEWHERE:
             _check_value(declared, getattr(getattr(recipe, section), name))
     _check_windows(recipe.text)
+    if len(recipe.data.frame) > 2 or min(recipe.data.frame, default=1) < 1:
+        raise _refusal(SETTINGS["data.frame"], recipe.data.frame)
     for name, value in recipe.model.inputs.items():
         _check_constant(name, value)
     for name, axis in recipe.data.batch_axis.items():
@@ -65,6 +66,22 @@ def _refusal(declared: Setting, value: object) -> RecipeValueError:
     return RecipeValueError(
         f"'{declared.key}' is {value!r}, it must be {declared.wanted}", hint=f"correct '{declared.key}'"
     )
+
+
+def split_method(text: str) -> tuple[str, float | None]:
+    """Method and percentile of an override's ``amax``; NaN if what follows the method is not a number.
+
+    Example:
+        >>> split_method("mse"), split_method("percentile 99.9"), split_method("percentile few")
+        (('mse', None), ('percentile', 99.9), ('percentile', nan))
+    """
+    method, space, percentile = text.partition(" ")
+    if not space or method != "percentile":
+        return text, None
+    try:
+        return method, float(percentile)
+    except ValueError:
+        return method, math.nan
 
 
 def _check_windows(text: TextSettings) -> None:
@@ -152,16 +169,16 @@ def _shape_of(value: object) -> tuple[int, ...] | None:
 def _check_override(override: OverrideSettings) -> None:
     if not override.match and not override.op:
         raise RecipeValueError(
-            "[[override]] has neither match nor op",
-            hint="write match = '*' to match everything",
+            "[[override]] has neither match nor op", hint="write match = '*' to match everything"
         )
-    percentile = SETTINGS["override.percentile"]
-    if not percentile.allows(override.percentile):
-        raise RecipeValueError(
-            f"'override.percentile' of '{override.match}' is {override.percentile}, "
-            f"expected a number {percentile.wanted}",
-            hint="correct 'override.percentile'",
-        )
+    for key in ("amax", "weight_amax"):
+        percentile = split_method(getattr(override, key) or "")[1]
+        if percentile is not None and not SETTINGS["amax.percentile"].allows(percentile):
+            raise RecipeValueError(
+                f"'override.{key}' of '{override.match}' is '{getattr(override, key)}', expected a "
+                f"percentile {SETTINGS['amax.percentile'].wanted}",
+                hint=f"for example: {key} = 'percentile 99.9'",
+            )
     # Parameters alone belong to a quantizer that is known once the override is applied.
     if override.weights is not None and override.weights.quantizer is not None:
         weight_family(override.weights, "override.weights")
@@ -172,5 +189,5 @@ def _check_override(override: OverrideSettings) -> None:
     if all(value is None for key, value in vars(override).items() if key not in ("match", "op")):
         raise RecipeValueError(
             f"the override of '{override.match or override.op}' sets nothing",
-            hint="give it quantize, amax, percentile, weight_amax, weights or activations",
+            hint="give it quantize, amax, weight_amax, weights or activations",
         )

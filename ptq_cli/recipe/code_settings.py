@@ -8,14 +8,12 @@ from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.trust import PICKLE, code_key, model_key
 from ptq_cli.recipe.schema import SETTINGS
 
-TORCHSCRIPT = "TorchScript"
-"""The kind of model whose operators are a program."""
-_OUTPUT = re.compile(r"(.*?:\w+)\[.+\]", re.DOTALL)
-"""A metric with the output that it judges."""
+TORCHSCRIPT = "TorchScript"  # The kind of model whose operators are a program.
+_OUTPUT = re.compile(r"(.*?:\w+)\[.+\]", re.DOTALL)  # A metric with the output that it judges.
 
 
 def code_settings(table: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings of a recipe's resolved tables that name code, by the key of the code.
+    """The settings of a recipe's resolved tables that name code, by the key of the code.
 
     Example:
         >>> code_settings({"evaluation": {"data": "eval.npz", "metrics": ["top1", "package.own:f1[boxes]"]}})
@@ -28,7 +26,7 @@ def code_settings(table: Mapping[str, Any]) -> dict[str, str]:
 
 def _code(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for item in table.get("metric", ()):
-        yield code_key(item["metric"], item.get("arguments")), "metric.metric"
+        yield code_key(_OUTPUT.sub(r"\1", item["metric"]), item.get("arguments")), "metric.metric"
     for key, declared in SETTINGS.items():
         section, _, name = key.partition(".")
         if section == "metric" or not (declared.is_location or declared.is_entry_point):

@@ -12,8 +12,7 @@ from typing import Any, get_args
 
 DECLARED = "declared"
 DERIVED = "*"
-REQUIRED: Any = MISSING
-"""The default of a setting that has to be given."""
+REQUIRED: Any = MISSING  # The default of a setting that has to be given.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,10 +57,9 @@ class Setting:
     default: Any = None
 
     def allows(self, value: Any) -> bool:
-        """Tell whether a value of its type is within the declared limits.
+        """Whether a value of its type is within the declared limits.
 
-        Edge case:
-            None is allowed, as nothing is set then. NaN is not if there is a limit.
+        Edge case: None is allowed, as nothing is set then. NaN is not if there is a limit.
         """
         if isinstance(value, str):
             is_known = not self.choices or self.is_open or value in self.choices
@@ -76,7 +74,7 @@ class Setting:
         )
 
     def sentence(self) -> str:
-        """Return the help, with what the setting must be behind its first sentence, if it does not say so.
+        """The help, with what the setting must be behind its first sentence, if it does not say so.
 
         Example:
             >>> Setting(help="Samples per batch; it changes nothing.", wanted="at least 1").sentence()
@@ -91,7 +89,7 @@ class Setting:
 
 
 def setting(default: Any, help: str, **declared: Any) -> Any:
-    """Return a field of a section; ``declared`` are other attributes of ``Setting``.
+    """A field of a section; ``declared`` are other attributes of ``Setting``.
 
     Each section gets its own copy of a default that is a list or a table.
     """
@@ -108,7 +106,7 @@ def setting(default: Any, help: str, **declared: Any) -> Any:
 
 
 def one_of(names: Collection[str]) -> str:
-    """Return names as a message lists them.
+    """Names as a message lists them.
 
     Example:
         >>> one_of(["accuracy", "latency", "size"]), one_of(["drop", "pad"])
@@ -157,7 +155,7 @@ def settings_of(section_type: type, section: str = "", prefix: str = "") -> Iter
 
 
 def without_none(kind: Any) -> Any:
-    """Return a declared type without its None.
+    """A declared type without its None.
 
     Example:
         >>> without_none(int | None), without_none(float | str)

@@ -5,44 +5,39 @@ from typing import Any
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.recipe.schema import SETTINGS
+from ptq_cli.recipe.schema import SETTINGS, instead_of
 
-FLAG_KEYS: dict[str, tuple[str, ...]] = {
-    name: tuple(key for key, declared in SETTINGS.items() if declared.name == name)
-    for name in dict.fromkeys(declared.name for declared in SETTINGS.values() if declared.name)
-}
-"""The keys by the name: one, or two that both stages have, such as ``batch_size``."""
+FLAG_KEYS = {declared.name: key for key, declared in SETTINGS.items() if declared.name}  # Key by name.
 
+# Flags of which each value is an override: the key that it is a pattern for, and ``quantize``.
 OVERRIDE_FLAGS: dict[str, tuple[str, bool]] = {
     "include": ("match", True),
     "include_op": ("op", True),
     "exclude": ("match", False),
     "exclude_op": ("op", False),
 }
-"""Flags of which each value is an override: the key that it is a pattern for, and ``quantize``."""
+# The flag for whole overrides. Overrides of flags follow those of the recipe, in this order.
 OVERRIDE = "override"
-"""The flag for whole overrides. Overrides of flags follow those of the recipe, in this order."""
 
 
 def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by their names as a recipe's nested tables.
+    """Settings by their names as a recipe's nested tables.
 
-    A key with its section, such as ``calibration.batch_size``, is a name, too, and overrides the flags.
+    A key that has no name, such as ``model.path``, is its own.
 
-    Edge case:
-        A percentile alone also sets the method to percentile, because no other method has one. With
+    Edge case: A percentile alone also sets the method to percentile, because no other method has one. With
         ``weight_amax="percentile"`` it is for the weights.
     """
     table: dict[str, Any] = {}
     known = [*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE]
-    for name, value in sorted(settings.items(), key=lambda item: "." in item[0]):
+    for name, value in settings.items():
         if name not in known and "." not in name:
             raise UsageError(
                 f"there is no setting '{name}'{did_you_mean(name, known)}",
-                hint=f"settings: {', '.join(known)}",
+                hint=instead_of(name) or f"settings: {', '.join(known)}",
             )
-        for key in (name,) if "." in name else FLAG_KEYS.get(name, ()):
-            section, _, field = key.partition(".")
+        section, dot, field = FLAG_KEYS.get(name, name).partition(".")
+        if dot:
             table.setdefault(section, {})[field] = value
     if "percentile" in settings and "amax" not in settings and settings.get("weight_amax") != "percentile":
         table["amax"]["method"] = "percentile"

@@ -11,11 +11,11 @@ class SharedSettings(TypedDict, total=False):
     input: dict[str, Any]
     input_shape: dict[str, list[int]]
     rename: dict[str, str]
+    batch_size: int
     batch_axis: dict[str, int | str]
     carry: dict[str, str]
     steps: int
-    frame: int
-    hop: int
+    frame: list[int]
     image_mode: str
     resize: list[int]
     crop: list[int]
@@ -34,18 +34,14 @@ class SharedSettings(TypedDict, total=False):
     mask_share: float
     data: Any
     method: str
-    batch_size: int
     samples: int
     set_aside: float
-    checkpoint_every: float
     activation_axis: dict[str, int]
     allow_nonfinite: bool
     amax: str
     percentile: float
     weight_amax: str
     amax_bins: int
-    amax_start_bin: int
-    amax_stride: int
     weight_quantizer: str
     weight_bits: int
     weight_alpha: str
@@ -53,10 +49,7 @@ class SharedSettings(TypedDict, total=False):
     weight_step: float
     weight_centers: int
     weight_granularity: str
-    weight_seed: int
-    weight_restarts: int
     weight_block_size: int
-    weight_axis: int
     weight_dtype: str
     weight_symmetric: bool
     activation_mode: str
@@ -68,7 +61,6 @@ class SharedSettings(TypedDict, total=False):
     activation_integer: int
     activation_step: float
     target: str
-    all_layers: bool
     runtime_operators: bool
     float_type: str
     recover: list[str]
@@ -95,7 +87,7 @@ class SharedSettings(TypedDict, total=False):
     budget: dict[str, float | str]
     time_budget: str
     device: str
-    prefetch: int
+    checkpoint_every: float
     max_memory: str
     engine: str
     include: list[str]

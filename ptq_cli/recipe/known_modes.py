@@ -2,19 +2,17 @@
 
 STATIC, DYNAMIC, FLOAT = "static", "dynamic", "float"
 ROW, TENSOR = "row", "tensor"
-GRANULARITIES = {
-    ROW: "one scale per row of summed values",
-    TENSOR: "one scale and zero point per tensor",
-}
-"""What shares a scale of activations that become integers at each run."""
+# Units that share a scale of activations that become integers at each run.
+GRANULARITIES = {ROW: "one scale per row of summed values", TENSOR: "one scale and zero point per tensor"}
+# Modes of activations, with what each does.
 MODES = {
     STATIC: "quantize activations with calibrated ranges",
     DYNAMIC: "quantize activations with ranges found at each run; no calibration data needed",
     FLOAT: "quantize weights only; no calibration data needed",
 }
-"""With what each does."""
 EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
 IN_FLOAT = "float"
+# Rungs in the order in which they run, but that ``weighed`` comes after ``round``, with what each does.
 RUNGS = {
     EQUALIZE: "equalize channel ranges of layers before calibration",
     SMOOTH: "the same for channels of normalizations, and through attention",
@@ -23,5 +21,4 @@ RUNGS = {
     WEIGHED: "choose scales, integers and biases of each layer by what it reads",
     ROUND: "the same, and make up for what earlier layers lost",
 }
-"""In the order in which they run, but that ``weighed`` comes after ``round``, with what each does."""
 ALL, NONE, AUTO = "all", "none", "auto"

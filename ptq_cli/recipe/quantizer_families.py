@@ -19,8 +19,8 @@ CHANNEL, TENSOR = "channel", "tensor"
 DTYPES = ("uint8", "int8", "uint16", "int16", *FLOATS)
 OTHER_THAN_BYTES = DTYPES[2:]
 FOUR_BITS = 4
+# Octaves of a step that is given: the product of two such scales, which a bias has, is then a normal float32.
 MOST_OCTAVES = 60
-"""Of a grid that is given: the product of two such scales, which a bias has, is then a normal float32."""
 STEP: dict[str, Any] = {
     "low": 2.0**-MOST_OCTAVES,
     "high": 2.0**MOST_OCTAVES,
@@ -40,12 +40,11 @@ class OfWeights:
         def bits(self) -> int:
             """Bits per weight."""
 
+    # Where the recipe says nothing of bits, those of the target's integers hold.
     takes_bits_of_target: ClassVar[bool] = True
-    """Where the recipe says nothing of bits, those of the target's integers hold."""
+    # How many bits an integer needs beyond those that its number of levels has.
     extra_bits: ClassVar[int] = 0
-    """How many bits an integer needs beyond those that its number of levels has."""
-    powers_of_two: ClassVar[bool] = False
-    """Scales are powers of two, which an export proves."""
+    powers_of_two: ClassVar[bool] = False  # Scales are powers of two, which an export proves.
 
     @property
     def is_even(self) -> bool:
@@ -62,7 +61,7 @@ class OfWeights:
         return f"{name}, {self.bits} bits"
 
     def checked(self, where: str, asked_bits: int | None) -> Self:  # noqa: ARG002 - one interface
-        """Return the family if its parameters go together; ``asked_bits`` are the recipe's own."""
+        """The family if its parameters go together; ``asked_bits`` are the recipe's own."""
         return self
 
 
@@ -78,16 +77,9 @@ class ScaledWeights(OfWeights):
     )
     block_size: int | None = setting(
         None,
-        "Number of values along an axis that share a scale; it must divide the axis.",
+        "Number of values along the axis of input channels that share a scale; it must divide the axis.",
         low=2,
         high=1 << 20,
-    )
-    axis: int | None = setting(
-        None,
-        "Axis of the scales, by default that of the output channels; with blocks, the axis that is divided, "
-        "by default that of the input channels.",
-        low=-8,
-        high=7,
     )
     dtype: str | None = setting(
         None, "Float type instead of integers, if the target has it.", choices=(*FLOATS,)
@@ -109,7 +101,7 @@ class ScaledWeights(OfWeights):
         return f"{name}, {self.bits} bits{', one scale' if self.granularity == TENSOR else ''}"
 
     def checked(self, where: str, asked_bits: int | None) -> Self:
-        """Return the family, with the bits of its float type if it has one."""
+        """The family, with the bits of its float type if it has one."""
         if not self.symmetric and self.block_size is None:
             raise RecipeValueError(
                 f"'{where}.symmetric' is false, and only weights in blocks may have zero points",
@@ -150,7 +142,7 @@ class FixedPointWeights(OfWeights):
     )
 
     def checked(self, where: str, asked_bits: int | None) -> Self:  # noqa: ARG002 - one interface
-        """Return the family; only one of alpha and integer can say where the point is."""
+        """The family; only one of alpha and integer can say where the point is."""
         if self.integer is not None and self.alpha != PLAIN:
             raise RecipeValueError(
                 f"'{where}.integer' is {self.integer}, but alpha '{self.alpha}' finds the point itself",
@@ -192,8 +184,6 @@ class CenterWeights(OfWeights):
         "One scale, or one set of centers, per output channel or per tensor.",
         choices=(TENSOR, CHANNEL),
     )
-    seed: int = setting(0, "Seed of the random first centers.", low=0, high=2**63 - 1, wanted="0 or more")
-    restarts: int = setting(4, "Number of k-means runs, of which the best counts.", low=1, high=1000)
 
     @property
     def bits(self) -> int:
@@ -218,15 +208,14 @@ class CenterWeights(OfWeights):
 class OfActivations:
     """What other rooms ask of a family's activations."""
 
-    powers_of_two: ClassVar[bool] = False
-    """Scales are powers of two, which an export proves."""
+    powers_of_two: ClassVar[bool] = False  # Scales are powers of two, which an export proves.
 
     def in_words(self, name: str) -> str:
         """Say what an activation is quantized to, where it is not the target's own."""
         return name
 
     def checked(self, where: str) -> Self:  # noqa: ARG002 - one interface
-        """Return the family if its parameters go together."""
+        """The family if its parameters go together."""
         return self
 
 
@@ -250,7 +239,7 @@ class ScaledActivations(OfActivations):
         return ", ".join(filter(None, (name, bits, self.dtype, kind)))
 
     def checked(self, where: str) -> Self:
-        """Return the family; only integers of 8 bits can be kept within fewer."""
+        """The family; only integers of 8 bits can be kept within fewer."""
         if self.bits is not None and self.dtype in OTHER_THAN_BYTES:
             raise RecipeValueError(
                 f"'{where}.bits' is {self.bits}, but '{where}.dtype' is '{self.dtype}': only integers of 8 "

@@ -15,7 +15,7 @@ DEFAULT_QUANTIZER = "scaled"
 
 
 def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFamily:
-    """Return the family that ``[weights]`` names, with its parameters."""
+    """The family that ``[weights]`` names, with its parameters."""
     name = settings.quantizer or DEFAULT_QUANTIZER
     require_known("quantizer", name, FAMILIES)
     family: WeightFamily = _filled(FAMILIES[name].weights, settings, name, where)
@@ -23,7 +23,7 @@ def weight_family(settings: WeightSettings, where: str = "weights") -> WeightFam
 
 
 def activation_family(settings: ActivationSettings, where: str = "activations") -> ActivationFamily:
-    """Return the family that ``[activations]`` names, with its parameters."""
+    """The family that ``[activations]`` names, with its parameters."""
     name = settings.quantizer or DEFAULT_QUANTIZER
     require_known("quantizer", name, FAMILIES)
     kind = FAMILIES[name].activations
@@ -38,7 +38,7 @@ def activation_family(settings: ActivationSettings, where: str = "activations") 
 
 
 def are_plain(weights: WeightSettings, activations: ActivationSettings) -> bool:
-    """Tell whether all is measured ranges and evenly spread integers with a scale for each channel."""
+    """Whether all is measured ranges and evenly spread integers with a scale for each channel."""
     family = weight_family(weights)
     scaled = isinstance(family, ScaledWeights) and family.block_size is None and family.dtype is None
     others = [key for key, value in vars(activations).items() if key != "mode" and value is not None]
@@ -68,8 +68,8 @@ def _filled(kind: type[Any], settings: Any, name: str, where: str) -> Any:
 def overridden(settings: Any, override: Any) -> Any:
     """Return ``[weights]`` or ``[activations]`` as an override changes them.
 
-    Edge case:
-        An override that names a quantizer replaces all settings: those of another family do not apply to it.
+    Edge case: An override that names a quantizer replaces all settings: those of another family do not apply
+        to it.
 
     Example:
         >>> overridden(WeightSettings(quantizer="dorefa", bits=4), WeightSettings(bits=3)).bits
@@ -86,7 +86,7 @@ def overridden(settings: Any, override: Any) -> Any:
 
 
 def family_name(family: WeightFamily | ActivationFamily) -> str:
-    """Return the name of a family."""
+    """The name of a family."""
     return next(name for name, item in FAMILIES.items() if type(family) in (item.weights, item.activations))
 
 

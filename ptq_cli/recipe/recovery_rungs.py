@@ -26,17 +26,13 @@ if TYPE_CHECKING:  # Sections declare these names, so they cannot be imported fr
     from ptq_cli.recipe.schema import Recipe
     from ptq_cli.recipe.sections import ActivationSettings, RecoverySettings
 
-# What a recipe may do with the activations of a layer, and when that needs a calibration.
 
-
-WITHOUT_RANGES = (DYNAMIC, FLOAT)
-"""Modes that need no range of any activation."""
-OF_MODES = ("mode", "granularity")
-"""Keys of ``[activations]`` that are not parameters of a quantizer."""
+WITHOUT_RANGES = (DYNAMIC, FLOAT)  # Modes that need no range of any activation.
+OF_MODES = ("mode", "granularity")  # Keys of ``[activations]`` that are not parameters of a quantizer.
 
 
 def mode_of(settings: "ActivationSettings") -> str:
-    """Return the mode of ``[activations]``.
+    """The mode of ``[activations]``.
 
     Example:
         >>> from ptq_cli.recipe.sections import ActivationSettings
@@ -47,7 +43,7 @@ def mode_of(settings: "ActivationSettings") -> str:
 
 
 def granularity_of(settings: "ActivationSettings") -> str:
-    """Return what shares a scale of activations that become integers at each run.
+    """Unit that shares a scale of activations that become integers at each run.
 
     Example:
         >>> from ptq_cli.recipe.sections import ActivationSettings
@@ -58,14 +54,14 @@ def granularity_of(settings: "ActivationSettings") -> str:
 
 
 def needs_ranges(recipe: "Recipe") -> bool:
-    """Return whether a recipe may ask for an activation whose range has to be measured."""
+    """Whether a recipe may ask for an activation whose range has to be measured."""
     overridden = [item.activations for item in recipe.override if item.activations is not None]
     modes = [recipe.activations.mode or STATIC, *(item.mode for item in overridden if item.mode)]
     return any(mode not in WITHOUT_RANGES for mode in modes)
 
 
 def needs_statistics(recipe: "Recipe") -> bool:
-    """Return whether anything of a recipe reads what a calibration measures: a range, or ``weighed``.
+    """Whether anything of a recipe reads what a calibration measures: a range, or ``weighed``.
 
     Example:
         >>> from ptq_cli.recipe.schema import Recipe
@@ -135,20 +131,17 @@ def _check_granularity(settings: "ActivationSettings", where: str) -> None:
         )
 
 
+# Rungs that change the float model, so a calibration rests on them; the others change the quantized one.
 REWRITING = (EQUALIZE, SMOOTH)
-"""They change the float model, so a calibration rests on them; the others change the quantized one."""
-OF_WEIGHTS = (WEIGHED, ROUND)
-"""Those that change the weights of a quantized model."""
-BY_DEFAULT = (EQUALIZE,)
-"""What ``auto`` stands for; see docs/recovery.md for how it was measured."""
-OF_EACH_RUN = (EQUALIZE, SMOOTH)
-"""What it stands for if ranges are found at each run, and there are data."""
+OF_WEIGHTS = (WEIGHED, ROUND)  # Rungs that change the weights of a quantized model.
+BY_DEFAULT = (EQUALIZE,)  # Rungs of ``auto``; docs/recovery.md says how they were measured.
+OF_EACH_RUN = (EQUALIZE, SMOOTH)  # Rungs of ``auto`` if ranges are found at each run, and there are data.
+# Rungs of ``auto`` if no activation is quantized, and there are data; see docs/weight_only.md.
 OF_WEIGHTS_ALONE = (ROUND,)
-"""What it stands for if no activation is quantized, and there are data; see docs/weight_only.md."""
 
 
 def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
-    """Return the rungs that are asked for, in the order in which they run; ``auto`` names none of them.
+    """The rungs that are asked for, in the order in which they run; ``auto`` names none of them.
 
     Example:
         >>> from ptq_cli.recipe.sections import RecoverySettings
@@ -166,7 +159,7 @@ def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
 
 
 def default_rungs(recipe: "Recipe") -> tuple[str, ...]:
-    """Return the rungs that change the float model although nobody named them."""
+    """The rungs that change the float model although nobody named them."""
     settings = recipe.recovery
     if AUTO not in settings.rungs or ALL in settings.rungs:
         return ()
@@ -175,7 +168,7 @@ def default_rungs(recipe: "Recipe") -> tuple[str, ...]:
 
 
 def rewriting_rungs(recipe: "Recipe") -> tuple[str, ...]:
-    """Return the rungs that change the float model before it is calibrated.
+    """The rungs that change the float model before it is calibrated.
 
     Example:
         >>> from ptq_cli.recipe.schema import Recipe
@@ -190,7 +183,7 @@ def rewriting_rungs(recipe: "Recipe") -> tuple[str, ...]:
 
 
 def exporting_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
-    """Return the rungs that change the quantized model, and need the calibration data again.
+    """The rungs that change the quantized model, and need the calibration data again.
 
     Example:
         >>> from ptq_cli.recipe.sections import RecoverySettings
@@ -201,7 +194,7 @@ def exporting_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
 
 
 def settled_recovery(recipe: "Recipe") -> "RecoverySettings":
-    """Return a recipe's rungs, with what ``auto`` stands for if no activation is quantized.
+    """A recipe's rungs, with what ``auto`` stands for if no activation is quantized.
 
     Example:
         >>> from ptq_cli.recipe.schema import Recipe

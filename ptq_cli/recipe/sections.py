@@ -5,30 +5,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ptq_cli.core.process import parse_size
-from ptq_cli.core.words import parse_duration
+from ptq_cli.core.words import parse_duration, parse_size
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
 from ptq_cli.recipe.known_modes import ALL, AUTO, GRANULARITIES, MODES, NONE, RUNGS
 from ptq_cli.recipe.quantizer_families import FAMILIES
 
+# A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``.
 Location = str
-"""A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``."""
 
 
-Limit = float | str
-"""A number in the metric's unit, or a percentage such as ``"1%"``."""
+Limit = float | str  # A number in the metric's unit, or a percentage such as ``"1%"``.
 
-ACCURACY, LATENCY, SIZE = PREFERENCES = ("accuracy", "latency", "size")
-"""What ``prefer`` may be."""
+ACCURACY, LATENCY, SIZE = PREFERENCES = ("accuracy", "latency", "size")  # Values of ``prefer``.
 
-FLOAT32, FLOAT16 = FLOAT_TYPES = ("float32", "float16")
-"""What ``float_type`` may be."""
+FLOAT32, FLOAT16 = FLOAT_TYPES = ("float32", "float16")  # Values of ``float_type``.
 
-MOST_BINS = 65536
-"""Of a linear histogram; the searches take time in proportion."""
+MOST_BINS = 65536  # Bins of a linear histogram; the searches take time in proportion.
 
+# ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word.
 MOST_THREADS = 1024
-"""ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word."""
 
 SECONDS: dict[str, Any] = {"low": 0, "high": sys.float_info.max, "wanted": "0 or more, and finite"}
 PATTERNS = "with `*`, `?` and `[…]` as in a shell"
@@ -37,7 +32,7 @@ Section = TypeVar("Section")
 
 
 def _with_parameters(families: dict[str, type]) -> Callable[[type[Section]], type[Section]]:
-    """Return a decorator that adds to a section what any of its quantizers takes, not set by default."""
+    """A decorator that adds to a section what any of its quantizers takes, not set by default."""
 
     def extend(section: type[Section]) -> type[Section]:
         takers: dict[str, dict[str, Setting]] = {}
@@ -146,15 +141,17 @@ class OverrideSettings:
         "`false` keeps the matching layers in float; `true` selects them, and operators with weights that no "
         "override selects stay in float.",
     )
-    amax: str | None = setting(None, "`amax.method` for the matching activations.", names="amax method")
-    percentile: float | None = setting(
+    amax: str | None = setting(
         None,
-        "`amax.percentile` for the matching tensors; without `amax`, it also sets the method to percentile.",
-        above=0,
-        high=100,
+        "`amax.method` for the matching activations; `percentile 99.9` also says which.",
+        names="amax method",
+        is_open=True,
     )
     weight_amax: str | None = setting(
-        None, "`amax.weight_method` for the matching weights.", names="amax method of weights"
+        None,
+        "`amax.weight_method` for the matching weights, likewise.",
+        names="amax method of weights",
+        is_open=True,
     )
     weights: WeightSettings | None = setting(
         None,
@@ -177,7 +174,6 @@ class QuantizationSettings:
         is_open=True,
         is_location=True,
     )
-    all_layers: bool = setting(False, "Quantize also layers that save neither bytes nor time.")
     runtime_operators: bool | None = setting(
         None,
         "Use ONNX Runtime's own operators where they are faster; no other runtime can then read the model. "
@@ -203,9 +199,7 @@ class RecoverySettings:
         choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
     )
     float_time: float = setting(
-        0.1,
-        "How much longer the model may take for what `float` changes, as a share.",
-        **SECONDS,
+        0.1, "How much longer the model may take for what `float` changes, as a share.", **SECONDS
     )
 
 
@@ -229,13 +223,8 @@ class ExportSettings:
         is_location=True,
     )
     soc_model: int = setting(
-        60,
-        "Qualcomm's number of the chip that `ptq export --context` compiles for, such as 60.",
-        low=1,
+        60, "Qualcomm's number of the chip that `ptq export --context` compiles for, such as 60.", low=1
     )
-
-
-# ``[calibration]`` and ``[amax]``: what is measured, and how ranges are decided from it.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,7 +239,6 @@ class CalibrationSettings:
         takes_objects=True,
     )
     method: str = setting("histogram", "Statistics to collect.", names="collector")
-    batch_size: int = setting(32, "Samples per batch; it does not change the result.", low=1)
     samples: int | None = setting(
         None, "Number of calibration samples to use, from the first on; all if not set.", low=1
     )
@@ -259,11 +247,6 @@ class CalibrationSettings:
         "Fraction of the calibration samples held out, spread evenly, so that `ptq tune` can decide by them.",
         low=0,
         high=0.9,
-    )
-    checkpoint_every: float = setting(
-        30.0,
-        "Seconds between checkpoints, from which an interrupted run continues; 0: one after each batch.",
-        **SECONDS,
     )
     activation_axis: dict[str, int] = setting(
         {},
@@ -306,13 +289,6 @@ class AmaxSettings:
         low=2,
         high=MOST_BINS,
     )
-    start_bin: int | None = setting(
-        None, "Bins in the smallest range tried; if not set, 128 for `entropy` and 1 for `mse`.", low=1
-    )
-    stride: int = setting(1, "Bins added from one range tried to the next.", low=1)
-
-
-# ``[model]``, ``[data]``, ``[image]`` and ``[text]``: which model, and how files become its inputs.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -348,6 +324,7 @@ class DataSettings:
         "Model input by the name of an array in the data; `label` names the labels. Needed only where names "
         "differ, and the model has several inputs or the data several arrays.",
     )
+    batch_size: int = setting(32, "Samples per batch; it does not change the result.", low=1)
     batch_axis: dict[str, int | str] = setting(
         {},
         "Sample axis of inputs and outputs by name, where it is not the first: a number from 0, or `none` "
@@ -364,14 +341,11 @@ class DataSettings:
     steps: int | None = setting(
         None, "Steps to use of each recording, from the first on; all if not set.", low=1
     )
-    frame: int | None = setting(
-        None, "Values of a step where a recording is one row of values, if the model does not say it.", low=1
-    )
-    hop: int | None = setting(
-        None,
-        "Values from the start of a step to the start of the next; if not set, those of a step. The first "
-        "step begins with zeros where steps overlap.",
-        low=1,
+    frame: list[int] = setting(
+        [],
+        "Values of a step where a recording is one row of values, if the model does not say it; `[576, 512]` "
+        "starts the next step 512 values later, and the first one begins with zeros.",
+        wanted="one or two numbers, at least 1",
     )
 
 
@@ -438,9 +412,6 @@ class TextSettings:
     )
 
 
-# ``[evaluation]``, ``[[metric]]``, ``[gate]`` and ``[tune]``: how a model is judged.
-
-
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSettings:
     """The data and the metrics that the two models are compared with."""
@@ -461,14 +432,12 @@ class EvaluationSettings:
         is_open=True,
         is_entry_point=True,
     )
-    batch_size: int = setting(32, "Samples per batch.", name="batch_size", low=1)
     samples: int | None = setting(
         None,
         "Number of evaluation samples to use, from the first on; all if not set.",
         name="eval_samples",
         low=1,
     )
-    checkpoint_every: float = setting(30.0, "Seconds between checkpoints, as in `[calibration]`.", **SECONDS)
     generate: int | None = setting(
         None,
         "Tokens by which the models continue each prompt greedily; `generated_equal` is the share of equal "
@@ -491,17 +460,15 @@ class MetricSettings:
     metric: str = setting(
         REQUIRED,
         "Name of a metric, `file.py:callable`, or a class such as "
-        "`torchmetrics.classification:MulticlassF1Score`.",
+        "`torchmetrics.classification:MulticlassF1Score`; `top1[aux]` is for the output `aux`.",
         is_entry_point=True,
     )
     name: str | None = setting(
         None,
         "Name in reports and limits; if not set, that of the class or function, with the output in brackets.",
     )
-    output: str | None = setting(None, "Output that it is computed on; the first if not set.")
     arguments: dict[str, Any] = setting(
-        {},
-        "Arguments of its constructor; a function gets them in addition to output and labels.",
+        {}, "Arguments of its constructor; a function gets them in addition to output and labels."
     )
     higher_is_better: bool | None = setting(
         None, "`false` for an error; if not set, the metric itself decides."
@@ -523,8 +490,7 @@ class GateSettings:
         '`perplexity = 1.02` or `"102%"` allows 2 % more.',
     )
     min: dict[str, Limit] = setting(
-        {},
-        'Smallest value of the quantized model per metric: `sqnr_db = 25`, `top1 = 0.8` or `"80%"`.',
+        {}, 'Smallest value of the quantized model per metric: `sqnr_db = 25`, `top1 = 0.8` or `"80%"`.'
     )
     max_drift: dict[str, Limit] = setting(
         {},
@@ -580,8 +546,7 @@ class TuneSettings:
     )
 
 
-ENGINES = ("onnxruntime", "openvino", "qnn")
-"""The runtimes, by the names that a target's table has."""
+ENGINES = ("onnxruntime", "openvino", "qnn")  # The runtimes, by the names that a target's table has.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -596,7 +561,11 @@ class RuntimeSettings:
         is_open=True,
     )
     threads: int = setting(0, "Number of threads; 0 for one per core.", low=0, high=MOST_THREADS)
-    prefetch: int = setting(1, "Number of batches to decode ahead.", low=0, high=1024)
+    checkpoint_every: float = setting(
+        30.0,
+        "Seconds between checkpoints, from which an interrupted run continues; 0: one after each batch.",
+        **SECONDS,
+    )
     max_memory: str = setting(
         "",
         "Limit for the peak host memory of a calibration; if empty, what one batch and its measured tensors "

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.core.compiled import compiled
 from ptq_cli.recover.code_search import CodeGrid, Codes
 from ptq_cli.recover.second_moments import Float64s
 from ptq_cli.runtime.products import multiplied_floats

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptq_cli.amax.decide import grid_of_range
+from ptq_cli.amax.choice import grid_of_range
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import BYTE
 from ptq_cli.models.rescaling.channel_ids import Factors

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.core.compiled import compiled
 from ptq_cli.recover.second_moments import Float64s, Int64s, Quadratic
 from ptq_cli.runtime.products import multiplied_floats
 

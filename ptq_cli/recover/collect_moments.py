@@ -85,7 +85,6 @@ def collect_moments(
         stage=STAGE,
         total=count,
         seen=seen,
-        prefetch=machine.prefetch,
         progress=progress,
         after_batch=after_batch,
         checkpoints=checkpoints,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.core.compiled import compiled
 from ptq_cli.core.tensors import Array
 from ptq_cli.recover.second_moments import EXACT, Float64s, Int64s, SecondMoments
 from ptq_cli.runtime.products import SIGN, Int32s, is_signed_exact, multiplied, signed_bytes

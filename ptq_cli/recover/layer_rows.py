@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.core.compiled import compiled
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recover.code_search import Codes

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.process import give_back_held_blocks
+from ptq_cli.core.memory import give_back_held_blocks
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, constants_of, serialize

@@ -138,7 +138,7 @@ def recovery_data(
         dataset=bound,
         inputs=inputs,
         allow_nonfinite=resolved.recipe.calibration.allow_nonfinite,
-        batch_size=fixed or resolved.recipe.calibration.batch_size,
+        batch_size=fixed or resolved.recipe.data.batch_size,
     )
 
 

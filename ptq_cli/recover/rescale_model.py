@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.decide import grid_of_range
+from ptq_cli.amax.choice import grid_of_range
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.tensors import Array, is_array

@@ -15,7 +15,7 @@ from ptq_cli.calibration.measure import CalibrationSubject
 from ptq_cli.collectors.host_kernels import find_range
 from ptq_cli.core.documents import rounded
 from ptq_cli.core.formats import BYTE
-from ptq_cli.core.process import most_resident_bytes
+from ptq_cli.core.memory import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.host_kernels import compiled
+from ptq_cli.core.compiled import compiled
 from ptq_cli.runtime.products import multiplied_floats
 
 Float64s = npt.NDArray[np.float64]

@@ -96,13 +96,11 @@ class Machine:
     """The part of the machine that a command may use.
 
     Attributes:
-        prefetch: how many batches may be decoded before they are needed.
         memory: bytes of the host's memory that a calibration may take; None for any number.
     """
 
     device: Device
     threads: int
-    prefetch: int
     memory: int | None
 
 

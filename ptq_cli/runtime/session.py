@@ -330,10 +330,7 @@ OTHER_SIZE = (
     "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter text.window"
 )
 NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
-LESS_MEMORY = (
-    "there is not enough memory: pass smaller batches, such as --set calibration.batch_size=4 or "
-    "--set evaluation.batch_size=4"
-)
+LESS_MEMORY = "there is not enough memory: pass smaller batches, such as --set data.batch_size=4"
 NO_KERNEL = (
     "it has no kernel for this operator in these types and this opset: most kernels are for float32; export "
     "float64 in float32, or write the operator with others"

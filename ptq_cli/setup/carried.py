@@ -66,7 +66,7 @@ def as_recordings(
         return dataset
     for item in carries:
         require_start(item, dataset.specs)
-    return Recordings(dataset, inputs, carries, Cuts(data.steps, data.frame, data.hop))
+    return Recordings(dataset, inputs, carries, Cuts(data.steps, *data.frame))
 
 
 def carried_pairs(

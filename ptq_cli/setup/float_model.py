@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
-from ptq_cli.core.process import give_back_held_blocks
+from ptq_cli.core.memory import give_back_held_blocks
 from ptq_cli.core.tensors import Array, TensorSpec, is_array
 from ptq_cli.models import batch_axes
 from ptq_cli.models.files.stored import StoredModel, read_mapped, read_model, serialize

@@ -11,6 +11,7 @@ from ptq_cli.core.errors import OutputFileError, UsageError
 from ptq_cli.core.files import replaced_file
 from ptq_cli.core.plugins import AMAX_METHODS, METRICS, TARGETS, plugins
 from ptq_cli.evaluation.metrics.spec import MetricSpec
+from ptq_cli.recipe.check import split_method
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -159,7 +160,8 @@ def _version(name: str) -> str | None:
 def plugin_versions(recipe: Recipe, metrics: Iterable[MetricSpec]) -> dict[str, str]:
     """Return the versions of the packages whose plug-ins a model was made and measured with, by name."""
     methods = {recipe.amax.method, recipe.amax.weight_method}
-    methods |= {name for item in recipe.override for name in (item.amax, item.weight_amax) if name}
+    asked = (name for item in recipe.override for name in (item.amax, item.weight_amax) if name)
+    methods |= {split_method(name)[0] for name in asked}
     used = {
         TARGETS: {recipe.quantization.target},
         AMAX_METHODS: methods,

@@ -19,20 +19,14 @@ from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.errors import EmptyDataError, InputFileError, OutputFileError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.json_schema import docstring
+from ptq_cli.core.printable import escaped, visible
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.core.words import escaped, visible
 from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS
 from ptq_cli.models.loading.source import ModelSource
 from ptq_cli.plan.target.target_file import known_targets, target_names
 from ptq_cli.recipe.declaration import REQUIRED, Setting
-from ptq_cli.recipe.recipe_layers import (
-    DEFAULT_PRESET,
-    file_layer,
-    map_locations,
-    merge_layers,
-    preset_layer,
-    relative_location,
-)
+from ptq_cli.recipe.locations import map_locations, relative_location
+from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, file_layer, merge_layers, preset_layer
 from ptq_cli.recipe.recovery_rungs import needs_ranges
 from ptq_cli.recipe.schema import SETTINGS, Recipe, sections
 from ptq_cli.setup.float_model import open_source

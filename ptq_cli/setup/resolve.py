@@ -16,7 +16,7 @@ from ptq_cli.calibdata.dataset.renaming import rename_arrays
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import EmptyDataError, GateError, RecipeValueError, UsageError
-from ptq_cli.core.process import parse_size
+from ptq_cli.core.words import parse_size
 from ptq_cli.evaluation.document.generation import GENERATED
 from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import has_floor, is_comparison, require_metric
@@ -26,6 +26,7 @@ from ptq_cli.plan.target.target_file import known_targets, load_target
 from ptq_cli.qdq.metadata import TARGET
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.flags import settings_to_table
+from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.recipe_layers import (
     DEFAULT_PRESET,
     FOLDER_RECIPE,
@@ -33,7 +34,6 @@ from ptq_cli.recipe.recipe_layers import (
     file_layer,
     merge_layers,
     preset_layer,
-    relative_location,
     table_layer,
 )
 from ptq_cli.recipe.recovery_rungs import settled_recovery
@@ -273,7 +273,6 @@ def _machine(settings: RuntimeSettings) -> Machine:
     return Machine(
         device=parse_device(settings.device),
         threads=settings.threads or usable_cores(),
-        prefetch=settings.prefetch,
         memory=parse_size(settings.max_memory) if settings.max_memory else None,
     )
 

@@ -148,7 +148,7 @@ class RunDirectory:
 
     def note_of(self, output: Path) -> dict[Path, bytes]:
         """Return the file that remembers where a model was written; none if that is in the run."""
-        from ptq_cli.recipe.recipe_layers import relative_location
+        from ptq_cli.recipe.locations import relative_location
 
         if os.path.realpath(output.parent) == os.path.realpath(self.path):
             return {}
@@ -158,7 +158,7 @@ class RunDirectory:
         """Return where the quantized model was written, if not here; it may be gone."""
         if not self.model_location.is_file():
             return None
-        from ptq_cli.recipe.recipe_layers import relative_location, resolve_location
+        from ptq_cli.recipe.locations import relative_location, resolve_location
 
         text = self.model_location.read_text(encoding="utf-8").strip()
         located = resolve_location(text, self.path.absolute())

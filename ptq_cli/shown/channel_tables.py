@@ -12,7 +12,7 @@ from ptq_cli.shown.calibration_lines import nonfinite_counts
 from ptq_cli.terminal.output import CHOSEN, UNKNOWN
 
 if TYPE_CHECKING:
-    from ptq_cli.collectors.bit_histogram import ChannelStatistics
+    from ptq_cli.collectors.channel_statistics import ChannelStatistics
     from ptq_cli.pipeline.views.calibration_view import CalibrationView, MethodView, TensorView
     from ptq_cli.pipeline.views.channel_view import ChannelsView
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.amax.choice import Choice, counts_between, signed_bins
+from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.expected_error import counts_between, signed_bins
 from ptq_cli.core.words import format_count
 from ptq_cli.report.text.numbers import format_number, format_share
 from ptq_cli.terminal.output import CHOSEN

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ptq_cli.core.process import resident_bytes
+from ptq_cli.core.memory import resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback, WorkProgress
 from ptq_cli.core.words import format_bytes
 from ptq_cli.terminal.output import is_quiet, tell

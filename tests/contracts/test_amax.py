@@ -4,9 +4,10 @@ from functools import cache
 
 import numpy as np
 
-from ptq_cli.amax.decide import choose_weight_ranges, decide, decide_range
+from ptq_cli.amax.decide import decide, decide_range
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.amax.weight_ranges import choose_weight_ranges
+from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.core.arithmetic import fake_quantize
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat, PerAxis, PerTensor
 from ptq_cli.recipe.sections import AmaxSettings

@@ -120,7 +120,7 @@ def test_it_runs_in_integers_and_near_the_float_model(tmp_path: Path, case: str)
     path, model, arrays = written(tmp_path, case)
     data, run_path = tmp_path / "data.npz", tmp_path / "run"
     ptq_cli.calibrate(path, run=run_path, data=str(data), batch_size=8)
-    result = ptq_cli.export(run=run_path, all_layers=True)
+    result = ptq_cli.export(run=run_path, prefer="size")
     layers = {layer.name: layer for layer in result.plan.layers}
     assert [name for name in CASES[case][1] if layers[name].quantized] == CASES[case][1]
     quantized = ir.load(run_path / "model.int8.onnx")
@@ -172,7 +172,7 @@ def test_a_branch_that_was_never_taken_stays_float_and_says_so(tmp_path: Path) -
     np.savez(data, x=arrays["x"], g=np.abs(arrays["g"]))
     run_path = tmp_path / "run"
     ptq_cli.calibrate(path, run=run_path, data=str(data), batch_size=16)
-    result = ptq_cli.export(run=run_path, all_layers=True)
+    result = ptq_cli.export(run=run_path, prefer="size")
     reason = (
         "the else_branch of If 'gate' was never taken during calibration, so the ranges of its tensors are "
         "not known"
@@ -193,7 +193,7 @@ def test_a_branch_that_was_never_taken_stays_float_and_says_so(tmp_path: Path) -
 def test_a_file_whose_branches_use_the_same_names_is_verified(tmp_path: Path) -> None:
     path, _, _ = written(tmp_path, "If in Loop")
     ptq_cli.calibrate(path, run=tmp_path / "run", data=str(tmp_path / "data.npz"), batch_size=16)
-    ptq_cli.export(run=tmp_path / "run", all_layers=True)
+    ptq_cli.export(run=tmp_path / "run", prefer="size")
     model = onnx.load(tmp_path / "run" / "model.int8.onnx")
     (body,) = (
         attribute.g for node in model.graph.node if node.op_type == "Loop" for attribute in node.attribute
@@ -213,7 +213,7 @@ def test_an_analysis_measures_an_if_with_the_layers_inside(tmp_path: Path) -> No
     path, _, _ = written(tmp_path, "If")
     data = str(tmp_path / "data.npz")
     ptq_cli.calibrate(path, run=tmp_path / "run", data=data, batch_size=16)
-    ptq_cli.export(run=tmp_path / "run", all_layers=True)
+    ptq_cli.export(run=tmp_path / "run", prefer="size")
     analysis = ptq_cli.analyze(run=tmp_path / "run", data=data).analysis
     measured = {layer.name: layer for layer in analysis.layers if layer.sensitivity is not None}
     assert list(measured) == ["stem", "gate"]
@@ -238,6 +238,6 @@ def test_layers_are_left_out_by_their_path(tmp_path: Path, match: str, integer: 
     path, _, _ = written(tmp_path, "If")
     ptq_cli.calibrate(path, run=tmp_path / "run", data=str(tmp_path / "data.npz"), batch_size=16)
     output = tmp_path / "some.onnx"
-    result = ptq_cli.export(run=tmp_path / "run", output=output, exclude=[match], all_layers=True)
+    result = ptq_cli.export(run=tmp_path / "run", output=output, exclude=[match], prefer="size")
     inside = set(CASES["If"][1])
     assert {layer.name for layer in result.plan.layers if layer.quantized} & inside == integer

@@ -162,7 +162,7 @@ def test_a_full_memory_is_an_error_with_a_code(monkeypatch: pytest.MonkeyPatch) 
         RuntimeFailedError, match=r"the memory of 'cpu' is full: a tensor of \(2, 3\)"
     ) as caught:
         make_torch_collector("histogram").update(torch.ones(2, 3))
-    assert "--set calibration.batch_size" in caught.value.hint
+    assert "--set data.batch_size" in caught.value.hint
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ptq_cli
-from ptq_cli.core.errors import PtqError, RecipeValueError, TargetOverrideError
+from ptq_cli.core.errors import PtqError, TargetOverrideError
 from ptq_cli.setup.run_directory import RunDirectory
 from tests.each_case import each_case
 
@@ -246,7 +246,6 @@ def test_branches_read_blocks_of_weights_outside_them(tmp_path: Path) -> None:
         ({"weight_block_size": 512}, TargetOverrideError, "reads blocks of 16, 32, 64, 128, 256"),
         ({"weight_block_size": 8}, TargetOverrideError, "would be restored to floats at each run"),
         ({"weight_bits": 5}, TargetOverrideError, "reads weights of 2, 4, 8 bits"),
-        ({"weight_axis": 1}, RecipeValueError, "reads blocks along axis 0"),
         (
             {"activation_mode": "static", "data": "ids.npz", "weight_symmetric": False},
             TargetOverrideError,

@@ -163,7 +163,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         words = "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true"
-        words += " --set calibration.batch_size=4 --set evaluation.batch_size=4"
+        words += " --set data.batch_size=4"
         words += " --set evaluation.latency=false"
         assert run(words.split()) == 0
     return folder

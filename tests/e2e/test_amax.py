@@ -43,7 +43,7 @@ def test_override_decides_the_tensors_it_matches(folder: Path, ptq: Any) -> None
     plain = exported(ptq, "--amax max")
     (folder / "r.toml").write_text(
         (folder / "ptq-run/recipe.toml").read_text().replace("../", "")
-        + '\n[[override]]\nmatch = "re*"\npercentile = 90.0\n'
+        + '\n[[override]]\nmatch = "re*"\namax = "percentile 90"\n'
         + '\n[[override]]\nmatch = "fc.weight"\nweight_amax = "mse"\n'
     )
 

@@ -141,7 +141,7 @@ def test_an_infinite_activation_names_tensor_and_sample(folder: Path, refuse: An
     np.savez(folder / "zeros.npz", x=x)
     words = command.format("zeros.npz").replace("model.onnx", "log.onnx")
     refuse(
-        f"{words} --set calibration.batch_size=4",
+        f"{words} --set data.batch_size=4",
         "PTQ-CALIB-001",
         "is -inf",
         "sample 'zeros.npz[4]'",

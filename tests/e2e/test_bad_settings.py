@@ -21,7 +21,7 @@ TOML = table("""
     calibration.mehtod = 'max' | PTQ-RECIPE-002 \
         | ptq.toml: unknown key 'calibration.mehtod' (did you mean 'method'?) \
         | [calibration] has: data, method
-    calibration.batch_size = 0 | PTQ-RECIPE-003 | is 0, it must be at least 1 | batch_size
+    data.batch_size = 0 | PTQ-RECIPE-003 | is 0, it must be at least 1 | batch_size
     gate.max_drop.top1 = -0.1 | PTQ-GATE-001 | is negative | without a sign
 """)
 

@@ -78,8 +78,8 @@ def test_a_scalar_may_have_a_value_for_each_sample(folder: Path) -> None:
 
 def test_an_axis_that_the_model_s_own_sizes_tell(folder: Path, ptq: Ptq) -> None:
     note = "note: the samples of 'state' are on axis 1, as the model's file says"
-    words = "quantize voice.onnx --data calib.npz --set calibration.batch_size=4 "
-    words += "--set evaluation.batch_size=4 --set evaluation.latency=false"
+    words = "quantize voice.onnx --data calib.npz --set data.batch_size=4 "
+    words += "--set data.batch_size=4 --set evaluation.latency=false"
     told = ptq(f"{words} --eval-data calib.npz --run told")
     assert told.status == 0 and told.err.startswith(note) and f"on {COUNT} samples" in told.out
     assert note in ptq("inspect voice.onnx").out
@@ -101,7 +101,7 @@ def test_an_axis_that_the_model_s_own_sizes_tell(folder: Path, ptq: Ptq) -> None
     refused = ptq("calibrate voice.onnx --data calib.npz --set data.batch_axis.state=0")
     assert refused.status == 2 and "note: the samples" not in refused.err
     # A file that ptq prepared tells the axes that it was prepared with.
-    prepared = ptq("calibrate float.onnx --data calib.npz --set calibration.batch_size=4 --run prepared")
+    prepared = ptq("calibrate float.onnx --data calib.npz --set data.batch_size=4 --run prepared")
     assert prepared.status == 0 and prepared.err.startswith(note)
 
 

@@ -15,7 +15,7 @@ from ptq_cli.collectors import torch_collectors
 from ptq_cli.collectors.calibration_file import load_calibration, statistics_digest
 from tests.devices import require_or_skip, use_the_host_as_cuda
 
-CALIBRATE = "calibrate model.onnx --data calib.npz --set calibration.batch_size=5"
+CALIBRATE = "calibrate model.onnx --data calib.npz --set data.batch_size=5"
 QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true"
 FILES = ("calibration.safetensors", "model.float.onnx")
 
@@ -121,10 +121,8 @@ def batches():
 def test_a_checkpoint_of_a_gpu_is_continued_on_a_gpu_alone(folder, ptq, cuda, device):
     (folder / "stops.py").write_text(STOPS)
     (folder / "go").write_text("")
-    words = "calibrate model.onnx --data stops.py:batches --set calibration.batch_size=2 --recover none"
-    assert (
-        ptq(f"{words} --set runtime.device={cuda} --set calibration.checkpoint_every=0 --run one").status == 2
-    )
+    words = "calibrate model.onnx --data stops.py:batches --set data.batch_size=2 --recover none"
+    assert ptq(f"{words} --set runtime.device={cuda} --set runtime.checkpoint_every=0 --run one").status == 2
     (folder / "go").write_text("yes")
     assert ptq(f"{words} --set runtime.device={device} --run whole").status == 0
 
@@ -157,7 +155,7 @@ def test_nan_is_found_with_tensor_and_sample(folder: Path, ptq: Any, cuda: str) 
     x = np.load(folder / "calib.npz")["x"]
     x[7] = 3e38
     np.save(folder / "huge.npy", x)
-    words = "calibrate model.onnx --data huge.npy --set calibration.batch_size=5 --run one"
+    words = "calibrate model.onnx --data huge.npy --set data.batch_size=5 --run one"
 
     host, device = ptq(words), ptq(f"{words} --set runtime.device={cuda}")
 

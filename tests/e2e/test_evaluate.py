@@ -129,8 +129,7 @@ def test_a_killed_evaluation_goes_on_and_ends_with_the_same_bytes(folder: Path, 
     (folder / "data.py").write_text(KILLED_DATA)
     (folder / "end").write_text("-1")
     words = (
-        "evaluate --eval-data data.py:batches --set evaluation.batch_size=2 "
-        "--set evaluation.checkpoint_every=0 "
+        "evaluate --eval-data data.py:batches --set data.batch_size=2 --set runtime.checkpoint_every=0 "
         f"--metric f1 --metric {F1}"
     )
     assert ptq(words).status == 0
@@ -150,8 +149,7 @@ def test_a_killed_evaluation_goes_on_and_ends_with_the_same_bytes(folder: Path, 
 @pytest.mark.parametrize("odd", ["damaged", "of another batch size", "restart"])
 def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> None:
     (folder / "data.py").write_text(KILLED_DATA)
-    words = "evaluate --eval-data data.py:batches --set evaluation.checkpoint_every=0 "
-    words += "--set evaluation.batch_size="
+    words = "evaluate --eval-data data.py:batches --set runtime.checkpoint_every=0 --set data.batch_size="
     (folder / "end").write_text("6")
     command = [sys.executable, "-m", "ptq_cli", *f"{words}2".split()]
     subprocess.run(command, cwd=folder, check=False, capture_output=True)

@@ -12,7 +12,7 @@ import pytest
 
 import ptq_cli
 
-EVALUATE = "evaluate --eval-data eval.npz --set evaluation.batch_size=3"
+EVALUATE = "evaluate --eval-data eval.npz --set data.batch_size=3"
 FILES = ("report.json", "report.md", "report.html", "report.toml", "details.json", "junit.xml")
 TIME = re.compile(rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}(:|&#58;)[0-9]{2}(:|&#58;)[0-9]{2}Z")
 METRICS = """\
@@ -124,8 +124,7 @@ def batches():
 
 def test_a_shard_goes_on_where_it_was_stopped(folder: Path, ptq: Any) -> None:
     (folder / "data.py").write_text(DATA)
-    words = "evaluate --eval-data data.py:batches --set evaluation.batch_size=2 "
-    words += "--set evaluation.checkpoint_every=0"
+    words = "evaluate --eval-data data.py:batches --set data.batch_size=2 --set runtime.checkpoint_every=0"
     assert ptq(words).status == 0
     expected = reports(folder / "ptq-run")
     (folder / "stop").touch()
@@ -173,7 +172,7 @@ def of_other_data(folder: Path, ptq: Any) -> None:
 
 DIFFERENT = {
     "another batch size": (
-        again("evaluate --eval-data eval.npz --set evaluation.batch_size=4"),
+        again("evaluate --eval-data eval.npz --set data.batch_size=4"),
         "the batch size is 3 in the",
     ),
     "another metric": (again(f"{EVALUATE} --metric f1"), "the metrics is "),

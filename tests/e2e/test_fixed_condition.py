@@ -58,6 +58,6 @@ def test_the_branch_that_remains_is_quantized_like_any_graph(tmp_path: Path):
         assert [value.name for value in graph.input] == ["x"]
         assert weights <= {tensor.name for tensor in graph.initializer}
         assert not {"conv_high", "conv_low"} - weights & {tensor.name for tensor in graph.initializer}
-    result = ptq_cli.quantize(path, run=run, data=data, input={"sr": 16000}, threads=1, all_layers=True)
+    result = ptq_cli.quantize(path, run=run, data=data, input={"sr": 16000}, threads=1, prefer="size")
     assert [layer.op for layer in result.export.plan.layers if layer.quantized][:2] == ["Conv", "Relu"]
     assert ptq_cli.verify(run=run, threads=1).verdict == "pass"

@@ -194,22 +194,20 @@ def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
     assert "hint: save it as 'calib/embed_tokens.npz'" in missing.err
     assert not Path("out").exists() and not Path("ptq-run").exists()
     np.savez("calib/embed_tokens.npz", x=np.zeros((64, WIDTH), np.int64))
-    told = ptq(
-        f"quantize . --data calib --exclude decoder --eval-data calib {words} --set run.suffix=own --json"
-    )
+    told = ptq(f"quantize . --data calib --exclude decoder --eval-data calib {words} --json")
     assert told.status == 0, told.err
     assert not list(parts.rglob("*.partial"))
     names = sorted(path.name for path in Path("out/onnx").iterdir())
-    assert names == ["decoder_model_own.onnx", "embed_tokens_own.onnx", "encoder_model_own.onnx"]
+    assert names == ["decoder_model_int8.onnx", "embed_tokens_int8.onnx", "encoder_model_int8.onnx"]
     assert Path("out/config.json").read_text() == "{}"
     files = {item["file"]: item for item in json.loads(told.out)["files"]}
     assert [
         files[f"onnx/{name}.onnx"]["result"]["export"]["taken"] for name in ("decoder_model", "encoder_model")
     ] == [0, 1]
     assert "cannot quantize anything" in files["onnx/embed_tokens.onnx"]["reason"]
-    copied, source = (parts / name for name in ("out/onnx/embed_tokens_own.onnx", "onnx/embed_tokens.onnx"))
+    copied, source = (parts / name for name in ("out/onnx/embed_tokens_int8.onnx", "onnx/embed_tokens.onnx"))
     assert copied.read_bytes() == source.read_bytes()
-    first, second = (dense_of(parts / f"out/onnx/{name}_model_own.onnx") for name in ("decoder", "encoder"))
+    first, second = (dense_of(parts / f"out/onnx/{name}_model_int8.onnx") for name in ("decoder", "encoder"))
     nearest = np.abs(SHARED["dense.weight"]).max(axis=0) / 127
     np.testing.assert_array_equal(first[0], second[0])
     np.testing.assert_array_equal(first[1], second[1])
@@ -222,12 +220,13 @@ def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
     assert (excluded["decoder"], excluded["dense"]) == (False, True)
     evaluated = ptq("evaluate out --eval-data calib --set evaluation.latency=false --min sqnr_db=5")
     assert evaluated.status == 0, evaluated.err
-    assert evaluated.out.index("onnx/decoder_model_own.onnx:") < evaluated.out.index(
-        "encoder_model_own.onnx:"
+    assert evaluated.out.index("onnx/decoder_model_int8.onnx:") < evaluated.out.index(
+        "encoder_model_int8.onnx:"
     )
     for name in ("encoder_model", "decoder_model"):
         report = json.loads(Path(f"ptq-run/onnx/{name}/report.json").read_text())
-        assert (report["model"]["quantized_model"]["name"], report["verdict"]) == (f"{name}_own.onnx", "pass")
+        assert report["model"]["quantized_model"]["name"] == f"{name}_int8.onnx"
+        assert report["verdict"] == "pass"
     assert (
         ptq("evaluate out --eval-data calib --set evaluation.latency=false --min sqnr_db=90 --json").status
         == 3
@@ -237,8 +236,6 @@ def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
 @each_case(
     "words, code, message",
     table("""
-    quantize onnx/encoder_model.onnx --set run.suffix=q4 | PTQ-USAGE-001 | the model is a single file
-    quantize . --preset w4_block32 --set run.suffix=my_q4 | PTQ-USAGE-001 | 'run.suffix' is 'my_q4'
     quantize . --preset w4_block32 -o config.json | PTQ-FILE-002 | it is a file, and the model is a folder
     quantize . --preset w4_block32 --exclude nothing | PTQ-RECIPE-003 | onnx/decoder_model.onnx:
     quantize calib | PTQ-MODEL-010 | is a folder without ONNX files

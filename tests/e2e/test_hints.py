@@ -45,7 +45,7 @@ def test_the_flags_of_a_hint_are_what_was_missing(words, code, hint, data, ptq):
     if "run-1" in words:
         assert (
             ptq(
-                "calibrate model.onnx --data calib.npz --set calibration.batch_size=4 --shard 1/2 --run run-1"
+                "calibrate model.onnx --data calib.npz --set data.batch_size=4 --shard 1/2 --run run-1"
             ).status
             == 0
         )

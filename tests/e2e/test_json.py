@@ -23,7 +23,7 @@ PRINTED: dict[str, tuple[str, int]] = {
     "export, float": ("export --float model.onnx --data calib.npz -o float.onnx", 0),
     "evaluate": ("evaluate", 0),
     "evaluate, missed": ("evaluate --min sqnr_db=99", 3),
-    "evaluate, a shard": ("evaluate --shard 1/2 --set evaluation.batch_size=4", 0),
+    "evaluate, a shard": ("evaluate --shard 1/2 --set data.batch_size=4", 0),
     "quantize": ("quantize model.onnx --data calib.npz", 0),
     "quantize, missed": ("quantize model.onnx --data calib.npz --eval-data eval.npz --min sqnr_db=99", 3),
     "verify": ("verify", 0),

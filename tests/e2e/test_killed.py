@@ -13,7 +13,7 @@ import pytest
 CHECKPOINT = "calibration.partial.safetensors"
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
 BATCHES = 60
-WORDS = "calibrate model.onnx --data slow.py:batches --recover none --set calibration.batch_size=4"
+WORDS = "calibrate model.onnx --data slow.py:batches --recover none --set data.batch_size=4"
 SLOW_DATA = f"""\
 import time
 from pathlib import Path
@@ -41,10 +41,7 @@ def kill_and_continue(folder: Path, chance: random.Random, kills: int, every: st
 
     Each process that is to be killed waits before it is done, so that it is alive however late the kill is.
     """
-    words = (
-        f"{WORDS} --set calibration.checkpoint_every={every} "
-        f"--set evaluation.checkpoint_every={every} --run run"
-    )
+    words = f"{WORDS} --set runtime.checkpoint_every={every} --run run"
     command = [sys.executable, "-m", "ptq_cli", *words.split()]
     said = ""
     for turn in range(1, kills + 2):
@@ -76,10 +73,7 @@ def wait_for_a_batch(checkpoint: Path, process: "subprocess.Popen[str]") -> None
 def test_a_process_that_is_killed_continues(folder: Path, ptq: Any, seed: int, every: str) -> None:
     (folder / "slow.py").write_text(SLOW_DATA)
     (folder / "end").write_text(str(BATCHES))
-    words = (
-        f"{WORDS} --set calibration.checkpoint_every={every} "
-        f"--set evaluation.checkpoint_every={every} --run whole"
-    )
+    words = f"{WORDS} --set runtime.checkpoint_every={every} --run whole"
     assert ptq(words).status == 0
     said = kill_and_continue(folder, random.Random(seed), kills=2, every=every)
     assert said.count("note: continuing an earlier calibration after ") == 2
@@ -92,7 +86,7 @@ def test_a_process_that_is_killed_continues(folder: Path, ptq: Any, seed: int, e
 def test_a_process_that_is_killed_at_any_moment_of_its_life(folder: Path, ptq: Any, seed: int) -> None:
     (folder / "slow.py").write_text(SLOW_DATA)
     (folder / "end").write_text(str(BATCHES))
-    words = f"{WORDS} --set calibration.checkpoint_every=0 --set evaluation.checkpoint_every=0 --run"
+    words = f"{WORDS} --set runtime.checkpoint_every=0 --run"
     assert ptq(f"{words} whole").status == 0
     chance = random.Random(seed)
     command = [sys.executable, "-m", "ptq_cli", *words.split(), "run"]

@@ -144,10 +144,7 @@ def test_a_model_given_by_pytorch_is_kept_so_too(folder, ptq, monkeypatch):
 
 def test_shards_are_merged(large: Path, ptq: Ptq) -> None:
     for number in (1, 2):
-        assert (
-            ptq(f"{CALIBRATE} --set calibration.batch_size=4 --shard {number}/2 --run run-{number}").status
-            == 0
-        )
+        assert ptq(f"{CALIBRATE} --set data.batch_size=4 --shard {number}/2 --run run-{number}").status == 0
     assert ptq("merge run-1 run-2 --run all").status == 0
     assert Path("run-1/model.float.onnx.data").read_bytes() == Path("all/model.float.onnx.data").read_bytes()
     assert ptq("export --run all").status == 0
@@ -273,7 +270,7 @@ def test_two_and_a_half_gigabytes_are_quantized_in_little_more_memory(tmp_path: 
             tmp_path / "x.npz", x=np.random.default_rng(1).standard_normal((4, width)).astype(np.float32)
         )
         commands = (
-            "calibrate large.onnx --data x.npz --set calibration.batch_size=2",
+            "calibrate large.onnx --data x.npz --set data.batch_size=2",
             "export",
             "evaluate --eval-data x.npz",
         )

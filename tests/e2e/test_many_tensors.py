@@ -51,7 +51,7 @@ def cost(folder: Path, words: str) -> tuple[float, int]:
 
 def test_a_thousand_tensors_take_little_each(tmp_path: Path) -> None:
     write_chain(tmp_path, 1)
-    words = "calibrate chain.onnx --data x.npy --set calibration.batch_size=16 --run"
+    words = "calibrate chain.onnx --data x.npy --set data.batch_size=16 --run"
     seconds_of_one, bytes_of_one = cost(tmp_path, f"{words} one")
     write_chain(tmp_path, TENSORS)
     seconds, peak = cost(tmp_path, f"{words} many")

@@ -57,7 +57,7 @@ def calibrate(folder: Path, run: str, *words: str) -> tuple[int, str]:
         "--data",
         "x.npy",
         "--set",
-        "calibration.batch_size=8",
+        "data.batch_size=8",
     ]
     done = subprocess.run(
         [*command, "--set", "runtime.threads=2", "--run", run, *words],

@@ -12,7 +12,7 @@ import pytest
 import ptq_cli
 from ptq_cli.core.errors import PtqError
 
-MOMENTS = "calibrate --moments --set calibration.batch_size=2"
+MOMENTS = "calibrate --moments --set data.batch_size=2"
 
 
 def read(run: str = "ptq-run") -> bytes:
@@ -40,8 +40,8 @@ def test_shards_threads_and_batches_give_the_same_bytes(folder: Path, ptq: Any) 
     assert ptq(MOMENTS).status == 0
     whole = read()
     for words in (
-        "--set calibration.batch_size=5 --set runtime.threads=2",
-        "--set calibration.batch_size=3 --set runtime.max_memory=4GB",
+        "--set data.batch_size=5 --set runtime.threads=2",
+        "--set data.batch_size=3 --set runtime.max_memory=4GB",
     ):
         assert ptq(f"calibrate --moments {words}").status == 0
         assert read() == whole
@@ -117,7 +117,7 @@ def test_moments_of_something_else_are_refused(folder: Path, ptq: Any, refuse: A
     path.write_bytes(content[:-1])
     refuse("export --recover weighed", "PTQ-RECOVERY-002", "is damaged")
     path.write_bytes(content)
-    assert ptq("calibrate model.onnx --data calib.npz --samples 7 --set calibration.batch_size=2").status == 0
+    assert ptq("calibrate model.onnx --data calib.npz --samples 7 --set data.batch_size=2").status == 0
     refuse("export --recover weighed", "PTQ-RECOVERY-003", "moments of another calibration")
     assert ptq(f"{MOMENTS} --samples 7 --shard 1/2").status == 0
     refuse("export --recover weighed", "PTQ-RECOVERY-003", "shard 1 of 2, missing: shard 2 of 2")

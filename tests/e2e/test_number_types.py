@@ -143,9 +143,7 @@ def computed(model: Path, names: Sequence[str], arrays: dict[str, np.ndarray]) -
 def test_the_whole_job(folder: Path, ptq: Any, model: Any, arrays: dict[str, np.ndarray]) -> None:
     onnx.save(model, folder / "numbers.onnx")
     np.savez(folder / "numbers.npz", **arrays)
-    assert (
-        ptq("calibrate numbers.onnx --data numbers.npz --set calibration.batch_size=5 --run run").status == 0
-    )
+    assert ptq("calibrate numbers.onnx --data numbers.npz --set data.batch_size=5 --run run").status == 0
     found = load_calibration(folder / "run/calibration.safetensors").statistics
     fed = {name: item for name, item in found.items() if name not in arrays}
     for item, array in zip(
@@ -215,9 +213,7 @@ def checkpoint(folder: Path) -> Any:
         exec(MODULE, names)
         torch.manual_seed(0)
         torch.save(names[name]().state_dict(), folder / "net.pt")
-        return (
-            f"calibrate net.pt --arch net.py:{name} --data calib.npz --set calibration.batch_size=5 --run run"
-        )
+        return f"calibrate net.pt --arch net.py:{name} --data calib.npz --set data.batch_size=5 --run run"
 
     return write
 

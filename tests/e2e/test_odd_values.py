@@ -16,7 +16,7 @@ LARGEST = float(np.finfo(np.float32).max)
 RANDOM = np.random.default_rng(31)
 X = RANDOM.normal(size=(12, 3, 8, 8)).astype(np.float32)
 METHODS = ("max", "percentile", "entropy", "mse")
-CALIBRATE = "calibrate model.onnx --data x.npz --set calibration.batch_size=4 --run run"
+CALIBRATE = "calibrate model.onnx --data x.npz --set data.batch_size=4 --run run"
 
 
 def zero_at_first() -> np.ndarray:
@@ -139,9 +139,8 @@ def sequences(folder):
 @pytest.mark.parametrize(
     "settings",
     [
-        "--set calibration.batch_size=1",
-        "--set calibration.batch_size=4 --set runtime.threads=1 --set runtime.max_memory=4GiB",
-        "--set runtime.prefetch=2",
+        "--set data.batch_size=1",
+        "--set data.batch_size=4 --set runtime.threads=1 --set runtime.max_memory=4GiB",
     ],
 )
 def test_sequences_of_any_length_are_all_counted(sequences, ptq, settings):
@@ -160,7 +159,7 @@ def test_sequences_of_any_length_are_all_counted(sequences, ptq, settings):
     np.testing.assert_allclose(found["alive"].high, alive.max(), rtol=1e-5)
     assert found["alive"].zeros == np.count_nonzero(alive == 0)
     assert ptq("export --run run").status == 0
-    assert ptq("evaluate --run run --eval-data data.py:batches --set evaluation.batch_size=4").status == 0
+    assert ptq("evaluate --run run --eval-data data.py:batches --set data.batch_size=4").status == 0
     assert report(sequences)["evaluation"]["samples"] == 15
 
 

@@ -54,8 +54,8 @@ def test_each_family_is_exported_without_data_and_evaluated(folder: Path, ptq: A
 
 def test_an_override_gives_a_layer_another_quantizer(folder: Path, ptq: Any) -> None:
     (folder / "mixed.toml").write_text("""
-[quantization]
-all_layers = true
+[export]
+prefer = "size"
 
 [weights]
 quantizer = "centers"

@@ -125,7 +125,7 @@ SWISH = """(float[N,4,10,10] x) => (float[] y) <float[16,4,3,3] w, float[16] b, 
 def test_a_range_ends_where_a_hard_swish_is_zero(quantize, monkeypatch):
     # As many values far below 0 as above: half of the range says nothing. Weights of 7 bits saturate nowhere.
     plain = str(PLAIN_WEIGHTS)
-    result = quantize(text=SWISH, recover=["ranges"], target=plain, weight_bits=7, all_layers=True)
+    result = quantize(text=SWISH, recover=["ranges"], target=plain, weight_bits=7, prefer="size")
     found = metadata(result, RANGES)
     assert result.ranges.kept
     low, high = found["within"]["a"]

@@ -30,8 +30,8 @@ def test_batch_size_and_threads_change_no_byte_of_the_statistics(folder: Path, p
     for number, flags in enumerate(
         (
             "",
-            "--set calibration.batch_size=1",
-            "--set calibration.batch_size=5 --set runtime.threads=1",
+            "--set data.batch_size=1",
+            "--set data.batch_size=5 --set runtime.threads=1",
             "--set runtime.threads=3",
         )
     ):

@@ -114,7 +114,7 @@ def test_activations_of_few_bits_gain_from_channels_that_are_little_apart(quanti
 
 
 def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_are_written(quantize):
-    model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "all_layers": True}
+    model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "prefer": "size"}
     quantize(model, "uneven", recover=["none"], **settings)
     wanted = sqnr("uneven")
     (told,) = quantize(model, "rows", recover=["smooth"], **settings).calibration.rescaled
@@ -128,7 +128,7 @@ def test_channels_get_factors_by_default_where_ranges_are_found_at_each_run_if_i
 ) -> None:
     from ptq_cli.recover import rescale_model
 
-    model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "all_layers": True}
+    model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "prefer": "size"}
     (told,) = quantize(model, "default", **settings).calibration.rescaled
     assert (told.rung, told.kept) == ("smooth", True)
     named = quantize(model, "named", recover=["equalize", "smooth"], **settings).export.output.read_bytes()

@@ -14,10 +14,7 @@ from ptq_cli.core.progress import Progress
 CHECKPOINT = "calibration.partial.safetensors"
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
 SETTINGS: dict[str, Any] = {"data": "calib.npz", "batch_size": 2, "checkpoint_every": 0.0}
-WORDS = (
-    "calibrate model.onnx --data calib.npz --set calibration.batch_size=2 "
-    "--set calibration.checkpoint_every=0"
-)
+WORDS = "calibrate model.onnx --data calib.npz --set data.batch_size=2 --set runtime.checkpoint_every=0"
 
 
 def read(run: Path) -> dict[str, bytes]:

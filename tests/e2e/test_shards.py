@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-CALIBRATE = "calibrate model.onnx --data calib.npz --set calibration.batch_size=2"
+CALIBRATE = "calibrate model.onnx --data calib.npz --set data.batch_size=2"
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
 
 
@@ -34,9 +34,9 @@ def test_merged_shards_have_the_bytes_of_one_run(folder: Path, ptq: Any, count: 
 
 
 SOURCES = {
-    "PyTorch": "calibrate model.pt --arch model.py:build --data calib.npz --set calibration.batch_size=2",
-    "a callable": "calibrate model.onnx --data data.py:batches --set calibration.batch_size=3",
-    "from a recipe": "calibrate --set calibration.batch_size=5",
+    "PyTorch": "calibrate model.pt --arch model.py:build --data calib.npz --set data.batch_size=2",
+    "a callable": "calibrate model.onnx --data data.py:batches --set data.batch_size=3",
+    "from a recipe": "calibrate --set data.batch_size=5",
 }
 
 
@@ -71,8 +71,7 @@ def test_settings_of_the_machine_may_differ(folder: Path, ptq: Any) -> None:
     assert ptq(f"{CALIBRATE} --set runtime.threads=1 --run one").status == 0
     for number in (1, 2):
         words = (
-            f"--set runtime.threads={number} --set calibration.checkpoint_every={number + 9} "
-            f"--shard {number}/2 "
+            f"--set runtime.threads={number} --set runtime.checkpoint_every={number + 9} --shard {number}/2 "
             f"--run run-{number}"
         )
         assert ptq(f"{CALIBRATE} {words}").status == 0

@@ -106,7 +106,7 @@ def test_shards_of_batches_merge_to_the_single_run(shards, ptq, tmp_path, model,
         pack_tar("calib", shards / "t-#.tar", 3)
     else:
         pack_parquet("calib", shards / "t-#.parquet", 3)
-    words = f"calibrate {model} --data shards --samples {SAMPLES} --set calibration.batch_size=8"
+    words = f"calibrate {model} --data shards --samples {SAMPLES} --set data.batch_size=8"
     for number in (1, 2, 3):
         assert ptq(f"{words} --shard {number}/3 --run {tmp_path}/{number}").status == 0
     merged = ptq(f"merge {tmp_path}/1 {tmp_path}/2 {tmp_path}/3 --run {tmp_path}/all")
@@ -169,10 +169,8 @@ def test_a_calibration_of_shards_continues_after_it_was_ended(
     shards, ptq, tmp_path, monkeypatch, model, of_folder
 ):
     pack_tar("calib", shards / "t-#.tar", 2)
-    words = (
-        f"calibrate {model} --data shards --samples {SAMPLES} --set calibration.batch_size=8 "
-        "--set calibration.checkpoint_every=0"
-    )
+    words = f"calibrate {model} --data shards --samples {SAMPLES}"
+    words += " --set data.batch_size=8 --set runtime.checkpoint_every=0"
     join, calls = tar_module.join_samples, []
 
     def ends(*arguments: Any) -> Any:

@@ -151,7 +151,7 @@ def test_every_kind_of_state_is_carried(place: Path, ptq: Any, request: pytest.F
     name = request.node.callspec.params["place"]
     metric = " --metric perplexity --metric next_token_agreement" if name == "decoder" else ""
     words = f"quantize m.onnx --data a.npz --eval-data b.npz --set run.evaluate=true{metric}"
-    made = ptq(f"{words} --set quantization.all_layers=true")
+    made = ptq(f"{words} --prefer size")
     assert made.status == 0, made.err
     report = json.loads((place / "ptq-run/report.json").read_text())
     assert report["stream"]["carried"] == CARRIED[name]
@@ -181,8 +181,8 @@ def test_recordings_of_many_lengths_in_files_are_cut_from_rows_of_values(place: 
         for number in range(6):
             values = random.standard_normal(12 * (9 + number) + number).astype(np.float32)
             np.save(place / kind / f"{number}.npy", values)
-    words = "quantize m.onnx --data calib --eval-data eval --set data.hop=12 --set run.evaluate=true"
-    made = ptq(f"{words} --set calibration.batch_size=4")
+    words = "quantize m.onnx --data calib --eval-data eval --set data.frame=16,12 --set run.evaluate=true"
+    made = ptq(f"{words} --set data.batch_size=4")
     assert made.status == 0, made.err
     report = json.loads((place / "ptq-run/report.json").read_text())
     assert report["evaluation"]["samples"] == sum(9 + number for number in range(6))
@@ -192,7 +192,7 @@ def test_recordings_of_many_lengths_in_files_are_cut_from_rows_of_values(place: 
 
 def test_what_is_carried_holds_for_every_command(place: Path, ptq: Any) -> None:
     assert ptq("calibrate m.onnx --data a.npz --set data.carry.h_out=h --set data.steps=8").status == 0
-    assert ptq("export --recover round --set quantization.all_layers=true").status == 0
+    assert ptq("export --recover round --prefer size").status == 0
     for words in ("verify", "bench model.float.onnx model.int8.onnx --seconds 0.1"):
         files = words.replace("model.", "ptq-run/model.")
         assert ptq(files).status == 0, files
@@ -208,11 +208,9 @@ def test_what_is_carried_holds_for_every_command(place: Path, ptq: Any) -> None:
 
 
 def test_shards_hold_whole_recordings_and_merge_exactly(place: Path, ptq: Any) -> None:
-    assert ptq("calibrate m.onnx --data a.npz --set calibration.batch_size=4 --run whole").status == 0
+    assert ptq("calibrate m.onnx --data a.npz --set data.batch_size=4 --run whole").status == 0
     for number in (1, 2):
-        words = (
-            f"calibrate m.onnx --data a.npz --set calibration.batch_size=4 --shard {number}/2 --run s{number}"
-        )
+        words = f"calibrate m.onnx --data a.npz --set data.batch_size=4 --shard {number}/2 --run s{number}"
         assert ptq(words).status == 0
     assert ptq("merge s1 s2 --run merged").status == 0
     whole, merged = (Path(name, "calibration.safetensors").read_bytes() for name in ("whole", "merged"))

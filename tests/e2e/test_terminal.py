@@ -229,7 +229,7 @@ def test_color_is_for_terminals_that_want_it(folder: Path, words: str, word: str
 
 
 def test_a_bar_is_drawn_on_a_terminal_and_taken_away(folder: Path) -> None:
-    words = "calibrate model.onnx --data calib.npz --set calibration.batch_size=4"
+    words = "calibrate model.onnx --data calib.npz --set data.batch_size=4"
     shown = on_a_terminal(folder, words, TERM="xterm-256color", COLUMNS="80")
     assert "calibrate: " in shown
     lines: list[str] = [line.rpartition("\r")[2] for line in shown.replace("\r\n", "\n").split("\n")]

@@ -53,9 +53,9 @@ def said_by_ptq(outcome: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in lines if line.startswith(("error ", "hint: ", "note: ", "bug ", "next: "))]
 
 
-PYTORCH = "model.pt --arch model.py:build --data calib.npz --set calibration.batch_size=7"
+PYTORCH = "model.pt --arch model.py:build --data calib.npz --set data.batch_size=7"
 MODELS = [
-    pytest.param("model.onnx --data calib.npz --set calibration.batch_size=2", 2, id="ONNX"),
+    pytest.param("model.onnx --data calib.npz --set data.batch_size=2", 2, id="ONNX"),
     pytest.param(PYTORCH, 3, id="PyTorch, fewer batches than ranks", marks=pytest.mark.nightly),
 ]
 
@@ -125,7 +125,7 @@ for name in ("first", "second"):
     assert (result.run.path / "recipe.toml").is_file(), "and finds what the first has written"
 # Two batches: the third rank has none.
 try:
-    words = "calibrate model.onnx --data calib.npz --set calibration.batch_size=7 --samples 11"
+    words = "calibrate model.onnx --data calib.npz --set data.batch_size=7 --samples 11"
     main(words.split())
 except SystemExit as end:
     assert end.code == 0
@@ -147,10 +147,10 @@ FAILURES = [
 
 
 def test_a_script_calibrates_several_times(folder: Path, ptq: Any, launch: Launch) -> None:
-    assert ptq("calibrate model.onnx --data calib.npz --set calibration.batch_size=2 --run one").status == 0
-    few = "calibrate model.onnx --data calib.npz --set calibration.batch_size=7 --samples 11 --run few"
+    assert ptq("calibrate model.onnx --data calib.npz --set data.batch_size=2 --run one").status == 0
+    few = "calibrate model.onnx --data calib.npz --set data.batch_size=7 --samples 11 --run few"
     assert ptq(few).status == 0
-    assert ptq("evaluate --eval-data eval.npz --set evaluation.batch_size=3").status == 0
+    assert ptq("evaluate --eval-data eval.npz --set data.batch_size=3").status == 0
     report = read_report(folder / "ptq-run")
     (folder / "ptq-run/report.json").write_text("{}")
     np.savez(folder / "many.npz", **make_arrays(90, seed=5))
@@ -185,7 +185,7 @@ def test_an_error_of_one_is_said_once_and_ends_all(folder, launch, data, says, s
         "--data",
         f"data.py:{data}",
         "--set",
-        "calibration.batch_size=2",
+        "data.batch_size=2",
     )
     outcome = launch(*words, processes=2)
     assert outcome.returncode != 0

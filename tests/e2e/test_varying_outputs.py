@@ -33,7 +33,7 @@ def save_model(name: str) -> None:
 def test_what_cannot_be_compared_is_left_out_and_said(folder: Path, ptq: Any) -> None:
     save_model("kept.onnx")
     words = "quantize kept.onnx --data calib.npz --eval-data eval.npz --run kept"
-    outcome = ptq(f"{words} --metric sqnr_db[features] --set evaluation.batch_size=4")
+    outcome = ptq(f"{words} --metric sqnr_db[features] --set data.batch_size=4")
     assert outcome.status == 0, outcome.err
     assert "output 'values' is not compared, because its size depends on the data: it has" in outcome.err
     report = json.loads(Path("kept/report.json").read_text())
@@ -41,7 +41,7 @@ def test_what_cannot_be_compared_is_left_out_and_said(folder: Path, ptq: Any) ->
     assert [item["code"] for item in report["warnings"]].count("output_left_out") == 1
     assert ptq("analyze --run kept --eval-data eval.npz").status == 0
     for part in (1, 2):
-        assert ptq(f"evaluate --run kept --shard {part}/2 --set evaluation.batch_size=4").status == 0
+        assert ptq(f"evaluate --run kept --shard {part}/2 --set data.batch_size=4").status == 0
     assert ptq("merge kept --run kept").status == 0
     again = json.loads(Path("kept/report.json").read_text())
     assert (again["metrics"], again["warnings"]) == (report["metrics"], report["warnings"])

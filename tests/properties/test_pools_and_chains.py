@@ -50,7 +50,7 @@ def losses(graph: str, target: str, folder: Path) -> tuple[float, float] | None:
     words = {"target": target, "data": str(folder / "data.npz"), "recover": ["none"], "threads": 1}
     try:
         ptq_cli.quantize(
-            folder / "model.onnx", run=folder / "run", latency=False, all_layers=True, batch_size=1, **words
+            folder / "model.onnx", run=folder / "run", latency=False, prefer="size", batch_size=1, **words
         )
     except NothingToQuantizeError:
         return None

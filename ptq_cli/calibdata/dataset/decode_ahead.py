@@ -10,7 +10,10 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_TO_END = 1.0  # for a batch that is no longer needed; a callable may block for long
 
 
-def decoded_ahead(batches: Iterable[Batch], count: int) -> Generator[Batch]:
+DECODED_AHEAD = 1  # batches: one thread decodes, and a batch may take as much memory as the model
+
+
+def decoded_ahead(batches: Iterable[Batch], count: int = DECODED_AHEAD) -> Generator[Batch]:
     """Yield the same batches in the same order, up to ``count`` of them decoded before they are asked for.
 
     A thread of its own iterates, unless ``count`` is 0; what it has yielded must not change. What it raises

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=SectionCommand,
-    once=("restart", "evaluate", "thumbnails", "suffix"),
+    once=("restart", "evaluate", "thumbnails"),
     short_help="Calibrate, export and evaluate in one command.",
     epilog="""\b
 Examples:
@@ -69,7 +69,6 @@ def command(
     model_q4.onnx, and configurations and tokenizers are copied to the output. --data and --eval-data are for
     all files, or folders with a file of each model's name.
     """
-    from ptq_cli.folders.data_of_files import refuse_suffix
     from ptq_cli.folders.model_folder import names_folder
     from ptq_cli.pipeline.run_quantize import run_quantize
     from ptq_cli.setup.run_directory import RunDirectory
@@ -80,7 +79,6 @@ def command(
     request = request_from(options, model)
     if names_folder(request):
         return _quantize_folder(request, run, output, once, as_json=as_json)
-    refuse_suffix(once.suffix)
     with shown_progress() as progress:
         result = run_quantize(
             request,
@@ -107,7 +105,6 @@ def _quantize_folder(
             request,
             RunDirectory(run),
             output,
-            suffix=once.suffix,
             evaluate=once.evaluate,
             restart=once.restart,
             thumbnails=once.thumbnails,

@@ -128,7 +128,7 @@ def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
 Examples:
   ptq recipe keys
   ptq recipe keys weights
-  ptq recipe keys '*.batch_size' --json
+  ptq recipe keys '*.samples' --json
 """,
 )
 @argument("pattern", required=False)

@@ -199,7 +199,7 @@ class Spearman(Recorded):
             raise MetricError(
                 f"{self.name} cannot be measured in parts: samples {sample - 1} and {sample} "
                 "are a pair, but in different parts",
-                hint="pass an even --set evaluation.batch_size, or evaluate all samples in one process",
+                hint="pass an even --set data.batch_size, or evaluate all samples in one process",
             )
         self._before = sample // 2
 

@@ -102,7 +102,7 @@ def _named(text: str, defined: Sequence[str]) -> MetricSpec | None:
 
 
 def _defined(settings: MetricSettings) -> MetricSpec:
-    metric, output = settings.metric, settings.output
+    metric, output = split_output(settings.metric)
     if not is_entry_point(metric):
         require_metric(metric)
         if metric in PAIR_METRICS:

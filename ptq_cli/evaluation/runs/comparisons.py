@@ -131,7 +131,7 @@ class Comparisons:
         except ValueError as error:
             raise MetricError(
                 f"an output's layout differs between batches, so the parts do not fit each other: {error}",
-                hint="evaluate all samples in one process, or with --set evaluation.batch_size=1",
+                hint="evaluate all samples in one process, or with --set data.batch_size=1",
             ) from error
 
     def _known(self, state: State) -> list[dict[str, PairMetric]]:

@@ -15,7 +15,7 @@ from ptq_cli.evaluation.metrics.class_accuracy import ClassAccuracy
 from ptq_cli.evaluation.metrics.named_code import Make, metric_maker
 from ptq_cli.evaluation.metrics.spec import MetricSpec
 from ptq_cli.evaluation.uncertainty import with_interval, with_paired_intervals
-from ptq_cli.recipe.recipe_layers import relative_location
+from ptq_cli.recipe.locations import relative_location
 
 FLOAT, PYTORCH = "float model", "PyTorch model"
 CLASS_ACCURACY = "class_accuracy"

@@ -14,7 +14,7 @@ from ptq_cli.core.errors import MergeError, MetricError
 from ptq_cli.evaluation.metrics.base import State
 from ptq_cli.evaluation.runs.evaluator import Evaluator, ModelOutputs
 
-ALL_AT_ONCE = "evaluate all samples in one process, or with --set evaluation.batch_size=1"
+ALL_AT_ONCE = "evaluate all samples in one process, or with --set data.batch_size=1"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError
-from ptq_cli.core.process import no_cycle_search
+from ptq_cli.core.memory import no_cycle_search
 from ptq_cli.models.files.budgets import require_possible_steps
 from ptq_cli.models.files.possible_sizes import require_possible_values
 from ptq_cli.models.graph_reading import every_node, remove_unused

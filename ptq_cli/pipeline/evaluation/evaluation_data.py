@@ -112,7 +112,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     bound = bind_inputs(dataset, inputs)
     fixed_batch = fixed_batch_size(inputs)
     own_batch = fixed_batch or _closed_batch(recipe, inputs)
-    batch_size = own_batch or fitting_batch(bound, model, recipe.evaluation.batch_size)
+    batch_size = own_batch or fitting_batch(bound, model, recipe.data.batch_size)
     specs = _limited_specs(recipe)
     if not specs and has_classes(bound, batch_size):
         specs = BY_DEFAULT

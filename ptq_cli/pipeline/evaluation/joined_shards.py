@@ -248,7 +248,7 @@ def evaluate_part(
     if checkpoint is not None:
         # Before the schedule starts, so that reading an old checkpoint does not count as work.
         part.resume(checkpoint, tell)
-    every = resolved.recipe.evaluation.checkpoint_every
+    every = resolved.recipe.runtime.checkpoint_every
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint, WORK, every, tell)
 
     def after_batch() -> None:
@@ -261,7 +261,7 @@ def evaluate_part(
     whole = Selection(shard)
     total = whole.samples(dataset.count, evaluation_set.batch_size) if dataset.count is not None else None
     batches = checked(dataset.batches(evaluation_set.batch_size, selection))
-    with closing(decoded_ahead(batches, resolved.machine.prefetch)) as decoded:
+    with closing(decoded_ahead(batches)) as decoded:
         run_evaluator(
             evaluator, opened.runs, decoded, total=total, progress=progress, after_batch=after_batch
         )

@@ -3,7 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from ptq_cli.recipe.recipe_layers import file_layer, merge_layers, relative_location
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import EvaluationSettings
 from ptq_cli.setup.resolve import Request, Resolved, with_data_of

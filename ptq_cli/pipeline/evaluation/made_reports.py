@@ -47,7 +47,8 @@ from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import QUANTIZERS
-from ptq_cli.recipe.recipe_layers import recipe_to_toml, relative_location
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.text.gates import report_to_junit
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, left_out_warnings, result_warnings

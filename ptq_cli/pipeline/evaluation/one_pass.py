@@ -42,7 +42,7 @@ from ptq_cli.pipeline.exporting.exported_file import (
     require_origin,
     with_ranges_of,
 )
-from ptq_cli.recipe.recipe_layers import relative_location
+from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import EvaluationSettings, ImageSettings, ModelSettings
 from ptq_cli.runtime.engine import Engine, OpenedModel
@@ -119,7 +119,7 @@ def evaluate_pass(
     """
     tell = teller(progress)
     opened = open_pass(resolved, models, evaluation_set, progress, watches, run.path)
-    dataset, settings, path = evaluation_set.dataset, resolved.recipe.evaluation, run.evaluation_checkpoint
+    dataset, path = evaluation_set.dataset, run.evaluation_checkpoint
     evaluator = continued(path, opened.identity, opened.make, tell) if dataset.is_resumable else opened.make()
     checkpoints = None
     if not dataset.is_resumable:
@@ -130,10 +130,10 @@ def evaluate_pass(
             "because it has no state_dict and load_state_dict"
         )
     else:
-        checkpoints = Checkpoints(path, WORK, settings.checkpoint_every, tell)
+        checkpoints = Checkpoints(path, WORK, resolved.recipe.runtime.checkpoint_every, tell)
     batches = checked(dataset.batches(evaluation_set.batch_size, Selection(WHOLE, evaluator.batches)))
     # Closed on an error, too: the thread that decodes would otherwise wait for a reader for ever.
-    with closing(decoded_ahead(batches, resolved.machine.prefetch)) as decoded:
+    with closing(decoded_ahead(batches)) as decoded:
         run_evaluator(
             evaluator,
             opened.runs,

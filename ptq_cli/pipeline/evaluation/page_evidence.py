@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.choice import Choice, count_clipped, counts_between, expected_error, signed_bins
+from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.expected_error import count_clipped, counts_between, expected_error, signed_bins
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters

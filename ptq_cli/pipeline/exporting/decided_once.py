@@ -31,7 +31,7 @@ from ptq_cli.qdq.write.site_parameters import (
     Parameters,
     bias_scale,
 )
-from ptq_cli.recipe.recipe_layers import relative_location
+from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recover.decided_model import DecidedModel
 from ptq_cli.recover.quantized_layer import QuantizedLayer, bias_values, quantized_layers
 from ptq_cli.recover.run_rungs import free_scales

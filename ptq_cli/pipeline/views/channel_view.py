@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.decide import Decision
-from ptq_cli.collectors.bit_histogram import ChannelStatistics
+from ptq_cli.collectors.channel_statistics import ChannelStatistics
 from ptq_cli.core.documents import HIDDEN
 
 
@@ -17,7 +17,7 @@ class ChannelsView:
 
     Example:
         >>> from ptq_cli.amax.decide import decide_channels
-        >>> from ptq_cli.collectors.collector_registry import ChannelCollector
+        >>> from ptq_cli.collectors.channel_collector import ChannelCollector
         >>> from ptq_cli.core.formats import UINT8
         >>> from ptq_cli.recipe.sections import AmaxSettings
         >>> collector = ChannelCollector(1)

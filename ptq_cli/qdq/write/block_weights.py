@@ -5,10 +5,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ptq_cli.amax.decide import choose_weight_ranges, joined_unsearched
 from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
-from ptq_cli.amax.mse_blocks import mse_of_blocks
-from ptq_cli.core.arithmetic import PART, ZERO_AMAX, FloatArray, QuantParameters, quantize, scale_from_amax
+from ptq_cli.amax.weight_ranges import choose_weight_ranges, joined_unsearched, mse_of_blocks
+from ptq_cli.core.arithmetic import (
+    PART,
+    ZERO_AMAX,
+    FloatArray,
+    QuantParameters,
+    quantize,
+    scale_from_amax,
+)
 from ptq_cli.core.formats import IntegerFormat, PerAxis
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite

@@ -14,8 +14,8 @@ Source:
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.host_kernels import compiled
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters
+from ptq_cli.core.compiled import compiled
 from ptq_cli.core.pair_sums import PairRule, mates_along
 from ptq_cli.core.tensors import Array
 

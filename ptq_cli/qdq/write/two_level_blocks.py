@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.decide import WeightRanges, choose_weight_ranges
 from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
+from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize, round_to_float
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, PerAxis
 from ptq_cli.models.names import short_name

@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.decide import WeightRanges, choose_weight_ranges
 from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
+from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
 from ptq_cli.core.formats import Granularity, IntegerFormat, PerAxes, PerAxis, PerTensor
 from ptq_cli.core.pair_sums import within_pairs

@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 
-E4M3 = (4, 3)
-"""As ``num_bits``: a float8 with 4 bits of exponent and 3 of mantissa."""
+E4M3 = (4, 3)  # ``num_bits`` of a float8 with 4 bits of exponent and 3 of mantissa.
 
 Bits = int | tuple[int, int]
 Axis = int | tuple[int, ...] | None
@@ -34,12 +33,11 @@ class ScaledQuantDescriptor:
         unsigned: the integers start at 0.
         narrow_range: leave out the most negative integer.
 
-    Raises:
-        QuantizerTypeError: a field has another type than it takes, or learn_amax is asked for with an axis.
-        QuantizerValueError: num_bits is negative.
+    Raises: QuantizerTypeError: a field has another type than it takes, or learn_amax is asked for with an
+        axis. QuantizerValueError: num_bits is negative.
 
-    Source:
-        NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.ScaledQuantDescriptor``; there the axis is kept too.
+    Source: NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.ScaledQuantDescriptor``; there the axis is kept
+        too.
 
     Example:
         >>> print(QuantDescriptor(num_bits=4, axis=0, name="weight"))
@@ -102,7 +100,7 @@ class ScaledQuantDescriptor:
         return "".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields that differ from the defaults, as TOML and JSON have them.
+        """The fields that differ from the defaults, as TOML and JSON have them.
 
         Example:
             >>> QuantDescriptor(axis=(0, 1), amax=[[1.0], [2.5]]).to_dict()
@@ -120,10 +118,9 @@ class ScaledQuantDescriptor:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Self:
-        """Return the descriptor that ``to_dict`` told of; missing fields have their default.
+        """The descriptor that ``to_dict`` told of; missing fields have their default.
 
-        Raises:
-            QuantizerTypeError: there is no such field; or as the class.
+        Raises: QuantizerTypeError: there is no such field; or as the class.
 
         Example:
             >>> QuantDescriptor.from_dict({"num_bits": 4, "axis": [0]}).axis
@@ -154,11 +151,9 @@ class ScaledQuantDescriptor:
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """Return the descriptor that ``to_toml`` wrote.
+        """The descriptor that ``to_toml`` wrote.
 
-        Raises:
-            QuantizerValueError: the text is no TOML.
-            QuantizerTypeError: as ``from_dict``.
+        Raises: QuantizerValueError: the text is no TOML. QuantizerTypeError: as ``from_dict``.
 
         Example:
             >>> QuantDescriptor.from_toml("unsigned = true").unsigned
@@ -223,8 +218,6 @@ def _read_only(amax: object) -> AmaxArray:
 # Example:
 #     >>> QUANT_DESC_8BIT_CONVTRANSPOSE2D_WEIGHT_PER_CHANNEL.axis
 #     1
-
-
 QUANT_DESC_8BIT_PER_TENSOR = QuantDescriptor(num_bits=8)
 QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR = QuantDescriptor(num_bits=8, unsigned=True)
 QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL = QuantDescriptor(num_bits=8, axis=0)

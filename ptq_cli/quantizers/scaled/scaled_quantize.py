@@ -19,11 +19,6 @@ from functools import partial
 
 import torch
 
-from ptq_cli.amax.decide import check_amax_settings, resolve_method
-from ptq_cli.amax.method_registry import find_method
-from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.max_collector import Collector
-from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.grid import (
     FAINT_AMAX,
@@ -36,10 +31,8 @@ from ptq_cli.quantizers.grid import (
     require_float,
     require_no_nan,
     require_not_negative,
-    require_scale,
 )
 from ptq_cli.quantizers.straight_through import clipped, map_blocks
-from ptq_cli.recipe.sections import AmaxSettings
 
 
 def fake_quantize(
@@ -66,23 +59,16 @@ def fake_quantize(
         axis: one amax for each index along it; None for one for the tensor.
         check: refuse NaN, which otherwise stays NaN.
 
-    Shapes:
-        x: any; the result has the same, and its dtype.
-        amax: ``()``, or ``(x.shape[axis],)``.
-
-    Edge case:
-        An amax not above 2^-24 gives 0 for every x, where the exported scale of 1 gives 0 only for
+    Shapes: x: any; the result has the same, and its dtype. amax: ``()``, or ``(x.shape[axis],)``.
+    Edge case: An amax not above 2^-24 gives 0 for every x, where the exported scale of 1 gives 0 only for
         ``|x| <= 0.5``. ±inf saturates. What depends on values is checked in eager mode only, not while
         compiling.
 
-    Raises:
-        QuantizerValueError: amax is negative or not finite, bits out of range, or x is checked and holds NaN.
-        QuantizerTypeError: x is not a float tensor, or unsigned and x holds negative values.
-        QuantizerShapeError: amax has the wrong shape.
-        AxisError: x has no such axis.
+    Raises: QuantizerValueError: amax is negative or not finite, bits out of range, or x is checked and holds
+        NaN. QuantizerTypeError: x is not a float tensor, or unsigned and x holds negative values.
+        QuantizerShapeError: amax has the wrong shape. AxisError: x has no such axis.
 
-    Source:
-        NVIDIA pytorch-quantization, ``fake_tensor_quant``, with ONNX's division by the scale in place of
+    Source: NVIDIA pytorch-quantization, ``fake_tensor_quant``, with ONNX's division by the scale in place of
         the product with its reciprocal; ONNX QuantizeLinear and DequantizeLinear, opset 13.
 
     Example:
@@ -104,8 +90,7 @@ def fake_quantize_to(
 ) -> torch.Tensor:
     """Do as ``fake_quantize``, with an amax that broadcasts to ``x`` in any way.
 
-    Shapes:
-        x: any; the result has the same. amax: broadcasts to it.
+    Shapes: x: any; the result has the same. amax: broadcasts to it.
 
     Example:
         >>> fake_quantize_to(torch.ones(2, 2), torch.tensor([[0.0, 1.0]]), IntegerFormat(8, True)).tolist()
@@ -119,10 +104,9 @@ def fake_quantize_to(
 
 
 def values_of(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
-    """Return the values of ``fake_quantize_to``, without its checks and its gradient.
+    """The values of ``fake_quantize_to``, without its checks and its gradient.
 
-    Shapes:
-        x: any; the result has the same. amax: broadcasts to it.
+    Shapes: x: any; the result has the same. amax: broadcasts to it.
 
     Example:
         >>> values_of(torch.tensor([0.4, 9.0]), torch.tensor(1.0), IntegerFormat(2, True)).tolist()
@@ -142,25 +126,18 @@ def quantize(
     narrow_range: bool = True,
     axis: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the integers and the scale that multiplies them; the arguments are those of ``fake_quantize``.
+    """The integers and the scale that multiplies them; the arguments are those of ``fake_quantize``.
 
     The result carries no gradient: integers have none.
 
-    Shapes:
-        x: any; the integers have the same, as (u)int8 up to 8 bits and (u)int16 above.
-        amax: ``()``, or ``(x.shape[axis],)``; the scale has the same, in float32.
+    Shapes: x: any; the integers have the same, as (u)int8 up to 8 bits and (u)int16 above. amax: ``()``, or
+        ``(x.shape[axis],)``; the scale has the same, in float32.
+    Units: scale: real units per integer step, ``amax / qmax``.
+    Edge case: An amax not above 2^-24 gives integers 0 and scale 1. ±inf saturates.
 
-    Units:
-        scale: real units per integer step, ``amax / qmax``.
+    Raises: QuantizerValueError: x holds NaN; or as ``fake_quantize``, like the others.
 
-    Edge case:
-        An amax not above 2^-24 gives integers 0 and scale 1. ±inf saturates.
-
-    Raises:
-        QuantizerValueError: x holds NaN; or as ``fake_quantize``, like the others.
-
-    Source:
-        ONNX QuantizeLinear, opset 13.
+    Source: ONNX QuantizeLinear, opset 13.
 
     Example:
         >>> integers, scale = quantize(torch.tensor([-3.0, 0.3, 1.0]), 1.27)
@@ -179,8 +156,7 @@ def quantize_to(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Do as ``quantize``, with an amax that broadcasts to ``x`` in any way.
 
-    Shapes:
-        x: any; the integers have the same. amax: broadcasts to it; the scale has the same.
+    Shapes: x: any; the integers have the same. amax: broadcasts to it; the scale has the same.
 
     Example:
         >>> quantize_to(torch.ones(2), torch.ones(1), IntegerFormat(4, signed=False))[0].tolist()
@@ -197,11 +173,8 @@ def symmetric_scale(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return ``amax / qmax``, and 0 where the channel holds zeros only, otherwise 1, both as float32.
 
-    Shapes:
-        amax: any; both have the same.
-
-    Edge case:
-        An amax not above 2^-24 gives scale 1.
+    Shapes: amax: any; both have the same.
+    Edge case: An amax not above 2^-24 gives scale 1.
 
     Example:
         >>> scale, alive = symmetric_scale(
@@ -230,14 +203,9 @@ def _check(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat, check: bo
 def rounded_steps(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     """Return ``round_half_even(x / scale)`` in a new float32 tensor.
 
-    Shapes:
-        x: any; the result has the same. scale: broadcasts to it.
-
-    Edge case:
-        NaN and ±inf stay.
-
-    Source:
-        ONNX QuantizeLinear, opset 13.
+    Shapes: x: any; the result has the same. scale: broadcasts to it.
+    Edge case: NaN and ±inf stay.
+    Source: ONNX QuantizeLinear, opset 13.
 
     Example:
         >>> rounded_steps(torch.tensor([0.25, 0.75]), torch.tensor(0.5)).tolist()
@@ -256,149 +224,3 @@ def _values(
 ) -> torch.Tensor:
     # The integers of a runtime have no -0.0; adding 0.0 makes it 0.0 here too.
     return rounded_steps(x, scale).clamp_(low, high).mul_(value_scale).add_(0.0)
-
-
-# Statistics of what a quantizer sees: kept by ptq's collectors, decided by its amax methods.
-
-
-class Calibrator:
-    """Collects, for a tensor or for each index along its kept axes.
-
-    Args:
-        method: the collector's name.
-        kept: the axes along which each index has statistics of its own; none for one of the whole tensor.
-    """
-
-    def __init__(self, method: str, kept: tuple[int, ...]) -> None:
-        make_collector(method)
-        self._method, self._kept = method, kept
-        self._collectors: list[Collector] = []
-        self._shape: tuple[int, ...] = ()
-
-    def update(self, x: torch.Tensor) -> None:
-        """Add a tensor's values.
-
-        Shapes:
-            x: any, with the same rank and the same sizes along the kept axes at each call.
-        """
-        if not bool(torch.isfinite(x).all()):
-            raise QuantizerValueError("NaN and infinite values have no range to be calibrated")
-        kept = tuple(index % x.ndim for index in self._kept)
-        shape = tuple(size if index in kept else 1 for index, size in enumerate(x.shape)) if kept else ()
-        if not self._collectors:
-            self._shape = shape
-            self._collectors = [make_collector(self._method) for _ in range(torch.Size(shape).numel())]
-        if shape != self._shape:
-            raise QuantizerShapeError(f"the kept axes had the shape {self._shape} and now have {shape}")
-        rows = x.detach().to("cpu", torch.float32)
-        rest = [index for index in range(x.ndim) if index not in kept]
-        rows = rows.permute(*sorted(kept), *rest).reshape(len(self._collectors), -1)
-        for collector, row in zip(self._collectors, rows.numpy(), strict=True):
-            collector.update(row)
-
-    def amax(self, settings: AmaxSettings, format: IntegerFormat) -> torch.Tensor:
-        """Return what a method makes of the statistics.
-
-        Args:
-            settings: names the method.
-            format: that the amax is for.
-
-        Shapes:
-            As the tensors', with 1 for the axes that are not kept; () without kept ones.
-        """
-        check_amax_settings(settings)
-        if not self._collectors:
-            raise QuantizerValueError(
-                "no tensor was calibrated yet", hint='run data through the model in the state "calibrating"'
-            )
-        found = []
-        for collector in self._collectors:
-            statistics = collector.statistics()
-            method = find_method(resolve_method(settings, has_histogram=statistics.histogram is not None))
-            found.append(method.symmetric(statistics, settings, format).amax)
-        return torch.tensor(found, dtype=torch.float32).reshape(self._shape)
-
-
-# The quantizer with a zero point: any integer of the format may stand for 0.
-#
-# Forward it computes what ONNX Runtime computes for QuantizeLinear and DequantizeLinear, bit for bit.
-# NVIDIA's form, whose zero point need not be an integer of the format, is in ``tensor_quant``.
-
-
-def fake_quantize_affine(
-    x: torch.Tensor,
-    scale: Real,
-    zero_point: Real,
-    format: IntegerFormat,
-    axis: int | None = None,
-    *,
-    check: bool = False,
-) -> torch.Tensor:
-    """Quantize and dequantize with a zero point.
-
-    ``(saturate(round_half_even(x / scale) + zero_point) - zero_point) * scale``.
-
-    The gradient of ``x`` is the upstream gradient where x lies in the representable range
-    ``[(qmin - zero_point) * scale, (qmax - zero_point) * scale]``, edges included, and 0 elsewhere;
-    scale and zero point get none.
-
-    Shapes:
-        x: any; the result has the same, and its dtype.
-        scale, zero_point: ``()``, or ``(x.shape[axis],)``.
-
-    Units:
-        scale: real units per integer step.
-
-    Edge case:
-        ±inf saturates. NaN stays NaN, unless ``check`` refuses it. What depends on values is checked in eager
-        mode only, not while compiling.
-
-    Raises:
-        QuantizerValueError: a scale is not a positive float32, a zero point no integer of the format, or x
-            is checked and holds NaN.
-        QuantizerTypeError: x is not a float tensor.
-        QuantizerShapeError: a parameter has the wrong shape.
-        AxisError: x has no such axis.
-
-    Source:
-        ONNX QuantizeLinear and DequantizeLinear, opset 13; Krishnamoorthi 2018, "Quantizing deep
-        convolutional networks for efficient inference", sections 2.1 and 2.4.
-
-    Example:
-        >>> from ptq_cli.core.formats import UINT8
-        >>> x = torch.tensor([-6.0, -1.1, 0.2, 122.5, 123.0], requires_grad=True)
-        >>> y = fake_quantize_affine(x, 0.5, 10, UINT8)
-        >>> y.tolist()
-        [-5.0, -1.0, 0.0, 122.5, 122.5]
-        >>> y.sum().backward()
-        >>> x.grad.tolist()
-        [0.0, 1.0, 1.0, 1.0, 0.0]
-    """
-    require_float(x)
-    if check:
-        require_no_nan(x)
-    granularity = granularity_of(axis)
-    step = read_parameter("scale", scale, x, granularity).to(x.device, torch.float32)
-    zero = read_parameter("zero_point", zero_point, x, granularity).to(x.device, torch.float32)
-    require_scale(step)
-    _require_zero_point(zero, format)
-    # Saturating before the zero point is added keeps the sum exact, and then it cancels.
-    low, high = format.qmin - zero, format.qmax - zero
-    return clipped(_affine_values, x, low * step, high * step, step, low, high)
-
-
-def _require_zero_point(zero_point: torch.Tensor, format: IntegerFormat) -> None:
-    if torch.compiler.is_compiling():
-        return
-    allowed = (zero_point >= format.qmin) & (zero_point <= format.qmax) & (zero_point % 1 == 0)
-    if not bool(allowed.all()):
-        wrong = float(zero_point[~allowed].reshape(-1)[0])
-        raise QuantizerValueError(
-            f"zero point {wrong:g} is not a {format.name}, expected {format.qmin} to {format.qmax}"
-        )
-
-
-def _affine_values(
-    x: torch.Tensor, scale: torch.Tensor, low: torch.Tensor, high: torch.Tensor
-) -> torch.Tensor:
-    return rounded_steps(x, scale).clamp_(low, high).mul_(scale).add_(0.0)

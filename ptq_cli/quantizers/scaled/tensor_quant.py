@@ -45,16 +45,11 @@ def tensor_quant(
         narrow_range: leave out the most negative integer.
         check: refuse NaN, which otherwise stays NaN.
 
-    Shapes:
-        inputs: any; the integers, in the inputs' dtype, have the same.
-        amax: broadcasts to inputs; the scale has the same.
-
-    Units:
-        scale: integer steps per real unit, the reciprocal of ONNX's scale.
-
-    Edge case:
-        An amax not above 2^-24 gives 0 and scale 1 (an infinite input there gives NaN). What depends on
-        values is checked in eager mode only, not while compiling.
+    Shapes: inputs: any; the integers, in the inputs' dtype, have the same. amax: broadcasts to inputs; the
+        scale has the same.
+    Units: scale: integer steps per real unit, the reciprocal of ONNX's scale.
+    Edge case: An amax not above 2^-24 gives 0 and scale 1 (an infinite input there gives NaN). What depends
+        on values is checked in eager mode only, not while compiling.
 
     Raises:
         QuantizerValueError: amax is negative, num_bits out of range, the scale too large for the inputs'
@@ -62,8 +57,7 @@ def tensor_quant(
         QuantizerTypeError: inputs is not a float tensor, or unsigned and they hold negative values.
         QuantizerShapeError: amax does not broadcast to inputs.
 
-    Source:
-        NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.TensorQuantFunction``.
+    Source: NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.TensorQuantFunction``.
 
     Example:
         The toolkit's own:
@@ -98,22 +92,16 @@ def fake_tensor_quant(
 ) -> torch.Tensor:
     """Return ``tensor_quant``'s integers divided by its scale; the arguments and the gradient are the same.
 
-    Shapes:
-        inputs: any; the result has the same, and its dtype.
-        amax: broadcasts to inputs.
+    Shapes: inputs: any; the result has the same, and its dtype. amax: broadcasts to inputs.
+    Edge case: An amax not above 2^-24 gives 0. Where float16 inputs have a scale above 65504, the result is
+        0. NaN stays NaN. Compiled, results in float16 and bfloat16 may differ in their last bit: the compiler
+        leaves out the rounding of the scale to that dtype.
 
-    Edge case:
-        An amax not above 2^-24 gives 0. Where float16 inputs have a scale above 65504, the result is 0. NaN
-        stays NaN. Compiled, results in float16 and bfloat16 may differ in their last bit: the compiler leaves
-        out the rounding of the scale to that dtype.
-
-    Raises:
-        QuantizerValueError: amax is negative, num_bits out of range, or NaN among inputs that are checked.
-        QuantizerTypeError: inputs is not a float tensor, or unsigned and they hold negative values.
+    Raises: QuantizerValueError: amax is negative, num_bits out of range, or NaN among inputs that are
+        checked. QuantizerTypeError: inputs is not a float tensor, or unsigned and they hold negative values.
         QuantizerShapeError: amax does not broadcast to inputs.
 
-    Source:
-        NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.FakeTensorQuantFunction``.
+    Source: NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.FakeTensorQuantFunction``.
 
     Example:
         The toolkit's own:
@@ -151,19 +139,13 @@ def fake_affine_tensor_quant(
         num_bits: 2 to 16.
         check: refuse NaN, which otherwise stays NaN.
 
-    Shapes:
-        inputs: any; the result has the same, and its dtype.
-        min_range, max_range: broadcast to inputs.
+    Shapes: inputs: any; the result has the same, and its dtype. min_range, max_range: broadcast to inputs.
+    Edge case: An empty range gives NaN. A range without 0 is not widened to hold it.
 
-    Edge case:
-        An empty range gives NaN. A range without 0 is not widened to hold it.
-
-    Raises:
-        QuantizerValueError: num_bits out of range, or NaN among inputs that are checked.
+    Raises: QuantizerValueError: num_bits out of range, or NaN among inputs that are checked.
         QuantizerTypeError: inputs is not a float tensor.
 
-    Source:
-        NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.FakeAffineTensorQuantFunction``.
+    Source: NVIDIA pytorch-quantization 2.2.1, ``tensor_quant.FakeAffineTensorQuantFunction``.
 
     Example:
         >>> low, high = torch.tensor(-1.0), torch.tensor(2.0)
@@ -196,7 +178,7 @@ def _checked(
 
 
 def _scales(amax: torch.Tensor, format: IntegerFormat) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what the inputs are multiplied with, and what the integers are divided by."""
+    """Multiplier of the inputs, and divisor of the integers by."""
     bound = amax.to(torch.float32)
     # A tensor, because torch turns a plain number over a tensor into a product with the reciprocal.
     scale = torch.full((), float(format.qmax), device=bound.device) / bound
@@ -206,7 +188,7 @@ def _scales(amax: torch.Tensor, format: IntegerFormat) -> tuple[torch.Tensor, to
 
 
 def _edge(amax: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-    """Return up to what the gradient passes; torch compares a single number in the tensor's dtype."""
+    """End of the range where the gradient passes; torch compares a single number in the tensor's dtype."""
     require_broadcasts("amax", amax, inputs)
     return amax.to(inputs.dtype) if amax.ndim == 0 < inputs.ndim else amax
 

@@ -12,7 +12,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ptq_cli.core.words import format_bytes, visible
+from ptq_cli.core.printable import visible
+from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.details import Changes
 from ptq_cli.evaluation.document.device_document import DeviceAnswers

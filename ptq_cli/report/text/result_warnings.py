@@ -22,7 +22,7 @@ BY_MSE = "ptq export --amax mse decides ranges by the mean squared error"
 EXCLUDE = "ptq export --exclude LAYER keeps a layer in float"
 ANALYZE = "ptq analyze names the layers that lose most"
 MOST_REASONS = 3
-EVERYTHING = "ptq export --set quantization.all_layers=true quantizes every layer that the target can"
+EVERYTHING = "ptq export --prefer size quantizes every layer that the target can"
 WORTHLESS = "quantizing it "  # begins the reason of a layer that would save neither bytes nor time
 SPEED = "ptq bench shows whether it is faster"
 SATURATING = (

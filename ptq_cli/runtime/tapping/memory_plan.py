@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.errors import MemoryLimitError
-from ptq_cli.core.process import resident_bytes
+from ptq_cli.core.memory import resident_bytes
 from ptq_cli.core.tensors import Array
 from ptq_cli.core.words import format_bytes
 from ptq_cli.models.graph_reading import every_value

@@ -7,6 +7,7 @@ import click
 
 from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, setting_types, type_words
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
+from ptq_cli.recipe.schema import instead_of
 
 COMMANDS = {
     "calibration show": "inspect",
@@ -21,10 +22,7 @@ COMMANDS = {
 SERVE_BATCH, BATCH = "serve-batch", "batch"
 """An option of ``profile`` that has another name now."""
 QUANTIZERS, HELP = "quantizers", "help"
-KEYS = {**FLAG_KEYS, **{name: (f"{ONCE}.{name}",) for name in ONCE_KEYS}}
-"""The keys that an option set, by its name with underscores."""
-STAGES = {"calibrate": "calibration", "evaluate": "evaluation", "analyze": "evaluation"}
-"""Which of two keys a command with one stage takes."""
+KEYS = {**FLAG_KEYS, **{name: f"{ONCE}.{name}" for name in ONCE_KEYS}}  # key by the option with underscores
 WORDS_OF_NONE = {"batch_axis", "carry"}
 """Options whose value ``none`` alone was for every name."""
 
@@ -53,8 +51,8 @@ def option_instead(option: str, words: Sequence[str], context: click.Context) ->
     """Return what to type instead of an option that a context's command does not have, with the typed value.
 
     Returns:
-        ``--set KEY=VALUE`` once or twice, or a value that is an argument; empty if there never was such an
-        option, or if the command takes no such settings.
+        ``--set KEY=VALUE``, or a value that is an argument, or what to do instead of a former key; empty if there
+        never was such an option, or if the command takes no such settings.
     """
     name, command = option.removeprefix("--").replace("-", "_"), context.command
     if any(isinstance(item, click.Argument) and item.name == name for item in command.params):
@@ -65,15 +63,12 @@ def option_instead(option: str, words: Sequence[str], context: click.Context) ->
     if name in (OVERRIDE, *OVERRIDE_FLAGS):
         return _as_override(name, _typed(option, words)) if not only else ""
     negated = name not in KEYS and name.startswith("no_")
-    keys = KEYS.get(name.removeprefix("no_") if negated else name, ())
-    if len(keys) > 1 and (stage := STAGES.get(context.info_name or "")):
-        keys = tuple(key for key in keys if key.startswith(f"{stage}.")) or keys
-    once = [key for key in keys if key.startswith(f"{ONCE}.")]
-    if any(key[4:] not in getattr(command, "once", ()) for key in once):
+    key = KEYS.get(name.removeprefix("no_") if negated else name, "")
+    if not key or (only and not key.startswith(f"{only}.")):
+        return instead_of(name) if not only else ""
+    if key.startswith(f"{ONCE}.") and key.removeprefix(f"{ONCE}.") not in getattr(command, "once", ()):
         return ""
-    if only and not all(key.startswith(f"{only}.") for key in keys):
-        return ""
-    return " ".join(f"--set {_assignment(key, option, words, negated=negated)}" for key in keys)
+    return f"--set {_assignment(key, option, words, negated=negated)}"
 
 
 def _as_override(name: str, typed: str | None) -> str:

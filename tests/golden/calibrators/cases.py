@@ -10,17 +10,19 @@ import numpy as np
 import torch
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.decide import check_amax_settings, choose_weight_ranges
+from ptq_cli.amax.decide import check_amax_settings
 from ptq_cli.amax.entropy import entropy_amax
 from ptq_cli.amax.linear_histogram import BINS, LinearHistogram, histogram_of_values, linear_view
 from ptq_cli.amax.mse import BINS_PER_LEVEL, mse_amax, symmetric_errors
 from ptq_cli.amax.percentile import max_amax, percentile_amax
-from ptq_cli.collectors.collector_registry import ChannelCollector
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.amax.weight_ranges import choose_weight_ranges
+from ptq_cli.collectors.channel_collector import ChannelCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import PtqError, RecipeValueError, UnknownNameError
 from ptq_cli.core.formats import IntegerFormat, PerAxis, PerTensor
-from ptq_cli.quantizers.scaled.scaled_quantize import Calibrator
+from ptq_cli.quantizers.scaled.calibrator import Calibrator
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import AmaxSettings
@@ -293,9 +295,11 @@ def _weight_channel(params: Case, channel: np.ndarray, recorded: float) -> None:
         percentile=params.get("percentile", DEFAULT_PERCENTILE),
         weight_method=params["method"],
         bins=bins,
-        start_bin=DEFAULT_START_BIN,
     )
-    amax = float(choose_weight_ranges(channel, PerTensor(), settings, _format(params)).amax)
+    if params["method"] in ("entropy", "mse"):
+        amax = _search(params, histogram_of_values(channel, bins)).amax
+    else:
+        amax = float(choose_weight_ranges(channel, PerTensor(), settings, _format(params)).amax)
     if params["method"] == "percentile":
         _percentile(settings.percentile, _statistics([channel], HistogramCollector()), recorded, width)
         # From the values there is no bin to round up to; a whole number of values may be one more.

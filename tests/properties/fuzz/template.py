@@ -70,8 +70,8 @@ def write_template(folder: Path) -> None:
             "quantize model.onnx --data data.npz --eval-data data.npz --set run.evaluate=true "
             "--metric top1 --run run -q",
             "analyze --run run --samples 2 -q",
-            "calibrate model.onnx --data data.npz --set calibration.batch_size=2 --shard 1/2 --run part-1 -q",
-            "calibrate model.onnx --data data.npz --set calibration.batch_size=2 --shard 2/2 --run part-2 -q",
+            "calibrate model.onnx --data data.npz --set data.batch_size=2 --shard 1/2 --run part-1 -q",
+            "calibrate model.onnx --data data.npz --set data.batch_size=2 --shard 2/2 --run part-2 -q",
         ):
             if run(line.split()):
                 raise RuntimeError(line)

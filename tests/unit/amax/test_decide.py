@@ -3,12 +3,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ptq_cli.amax.choice import expected_error
 from ptq_cli.amax.decide import check_amax_settings, decide, decide_channels, decide_range, resolve_method
+from ptq_cli.amax.expected_error import expected_error
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors.bit_histogram import from_values
-from ptq_cli.collectors.collector_registry import ChannelCollector
-from ptq_cli.collectors.host_kernels import CHANNEL_BITS
+from ptq_cli.collectors.channel_collector import ChannelCollector
+from ptq_cli.collectors.channel_kernels import CHANNEL_BITS
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
 from ptq_cli.core.formats import INT8, UINT8

@@ -35,7 +35,7 @@ def test_later_override_wins_key_by_key():
     overrides = [
         override("*", amax="mse", weight_amax="mse"),
         override("head.*", amax="entropy"),
-        override("head.fc", percentile=50.0, amax="percentile"),
+        override("head.fc", amax="percentile 50"),
     ]
     assert settings_for(Meant(["a"]), BASE, OverridesByName(overrides)) == AmaxSettings(
         method="mse", percentile=99.0, weight_method="mse"
@@ -51,13 +51,13 @@ def test_later_override_wins_key_by_key():
 @pytest.mark.parametrize(
     ("settings", "method", "weight_method"),
     [
-        ({"percentile": 98.0}, "percentile", "max"),
-        ({"percentile": 98.0, "amax": "auto"}, "auto", "max"),
-        ({"percentile": 98.0, "weight_amax": "percentile"}, "max", "percentile"),
+        ({"amax": "percentile 98"}, "percentile", "max"),
+        ({"weight_amax": "percentile 98"}, "max", "percentile"),
+        ({"amax": "percentile 9", "weight_amax": "percentile 98"}, "percentile", "percentile"),
     ],
     ids=str,
 )
-def test_percentile_alone_asks_for_its_method(settings, method, weight_method):
+def test_a_method_may_have_a_percentile(settings, method, weight_method):
     found = settings_for(Meant(["a"]), BASE, OverridesByName([override("a", **settings)]))
     assert found == AmaxSettings(method=method, percentile=98.0, weight_method=weight_method)
 
@@ -96,7 +96,7 @@ WEIGHTS = [Meant(["stem.conv.weight", "stem/Conv"], ["Conv"]), Meant(["head.weig
             "[[override]] match = 'layer3.*' matches no weight that is quantized",
         ),
         (
-            override("zzz*", percentile=9.0),
+            override("zzz*", amax="percentile 9"),
             "[[override]] match = 'zzz*' matches no activation that is quantized",
         ),
         (override("?", amax="mse"), "[[override]] match = '?' matches no activation that is quantized"),

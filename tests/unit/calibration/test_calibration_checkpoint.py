@@ -9,10 +9,9 @@ import pytest
 
 from ptq_cli.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, load_calibration, save_calibration
-from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.share import Share
-from ptq_cli.core.progress import COST_LIMIT
-from ptq_cli.setup.resumable import Checkpoints, discard_checkpoint
+from ptq_cli.setup.resumable import COST_LIMIT, Checkpoints, discard_checkpoint
 
 BEGUN = Provenance(
     model="a" * 64,

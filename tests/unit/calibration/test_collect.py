@@ -256,8 +256,7 @@ def test_tensors_are_counted_side_by_side():
 
 @each_case("at_once", [1, 2, 3])
 @each_case("piece", [1, 2, 4])
-@each_case("prefetch", [0, 2])
-def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(at_once, piece, prefetch):
+def test_pieces_leave_the_bytes_and_the_reports_as_they_are(at_once, piece):
     def split(batch):
         return [cut(batch, start, min(start + piece, batch.size)) for start in range(0, batch.size, piece)]
 
@@ -269,7 +268,6 @@ def test_pieces_ahead_and_prefetch_leave_the_bytes_and_the_reports_as_they_are(a
         taps=("conv", "relu"),
         method="histogram",
         threads=2,
-        prefetch=prefetch,
         progress=told.append,
         checkpoints=checkpoints,
     )

@@ -5,7 +5,8 @@ import pytest
 
 from ptq_cli.collectors.bit_histogram import bins_per_octave, from_values
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
 from tests.each_case import each_case
 
 

@@ -45,7 +45,7 @@ def test_another_shape_is_named():
         ParityError, match=r"output 'y' is \[2, 3\] in PyTorch and \[3, 2\] in ONNX"
     ) as caught:
         require_parity([np.ones((2, 3))], [np.ones((3, 2))], ["y"], "m.pt")
-    assert "--set calibration.batch_size" in caught.value.hint
+    assert "--set data.batch_size" in caught.value.hint
 
 
 def test_another_number_of_outputs_is_told():

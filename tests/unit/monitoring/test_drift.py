@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ptq_cli.collectors.max_collector import HistogramCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import fake_quantize, parameters_from_range
 from ptq_cli.core.formats import INT8, UINT8

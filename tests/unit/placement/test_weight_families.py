@@ -13,8 +13,8 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.rules import Target, WeightRule
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import decide_all
+from ptq_cli.quantizers.automatic_scale import AutoScale
 from ptq_cli.quantizers.dorefa import encode_dorefa
-from ptq_cli.quantizers.fixed_point_format import AutoScale
 from ptq_cli.quantizers.fixed_point_integers import quantize_fixed_point
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import OverrideSettings, WeightSettings

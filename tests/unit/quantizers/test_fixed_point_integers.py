@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError, UsageError
-from ptq_cli.quantizers.fixed_point_format import AutoScale
+from ptq_cli.quantizers.automatic_scale import AutoScale
 from ptq_cli.quantizers.fixed_point_integers import fixed_point, quantize_fixed_point, require_power_of_two
 from tests.each_case import each_case
 

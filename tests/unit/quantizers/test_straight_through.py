@@ -14,12 +14,7 @@ from ptq_cli.quantizers.step import (
     step_quantize_forward,
     stochastic_round,
 )
-from ptq_cli.quantizers.straight_through import (
-    clamp_backward,
-    fresh,
-    pass_where,
-    round_backward,
-)
+from ptq_cli.quantizers.straight_through import clamp_backward, fresh, pass_where, round_backward
 from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")

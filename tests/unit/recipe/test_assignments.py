@@ -58,7 +58,7 @@ def test_every_key_is_set_by_its_type() -> None:
         ("amax.percentile=.5", "percentile", 0.5),
         ("text.columns=7", "text_column", ["7"]),
         ("model.path=m.onnx", "model.path", "m.onnx"),
-        ("evaluation.batch_size=4", "evaluation.batch_size", 4),
+        ("data.batch_size=4", "batch_size", 4),
         ("override=a:b*:weights.bits=4", "override", [{"match": "a:b*", "weights": {"bits": 4}}]),
     ],
 )
@@ -79,7 +79,7 @@ def test_the_last_of_two_counts_and_tables_grow() -> None:
     [
         ("amax.bin=3", "PTQ-RECIPE-002", "--set: unknown key 'amax.bin' (did you mean 'amax.bins'?)"),
         ("mean=0.5", "PTQ-RECIPE-002", "(did you mean 'image.mean'?)"),
-        ("weight-restarts=3", "PTQ-RECIPE-002", "(did you mean 'weights.restarts'?)"),
+        ("weight-centers=3", "PTQ-RECIPE-002", "(did you mean 'weights.centers'?)"),
         ("image.mean.x=1", "PTQ-RECIPE-002", "unknown key 'image.mean.x'"),
         ("run.restrat=true", "PTQ-RECIPE-002", "(did you mean 'run.restart'?)"),
         ("zzz.yyy=1", "PTQ-RECIPE-002", "--set: unknown key 'zzz.yyy'"),
@@ -109,7 +109,7 @@ def test_what_is_wrong_is_said(text: str, code: str, says: str) -> None:
 
 def test_keys_are_listed_by_a_part_or_a_pattern() -> None:
     assert [item.key for item in list_keys("serve")] == ["export.serve_batch"]
-    assert {item.key.partition(".")[2] for item in list_keys("*.batch_size")} == {"batch_size"}
+    assert {item.key.partition(".")[2] for item in list_keys("*.samples")} == {"samples"}
     assert {item.key for item in list_keys()} >= set(setting_types())
     with pytest.raises(PtqError, match=r"no key matches 'amax.binz'.*did you mean 'amax.bins'"):
         list_keys("amax.binz")

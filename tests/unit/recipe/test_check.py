@@ -5,30 +5,25 @@ import pytest
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.recipe.check import check_recipe
-from ptq_cli.recipe.recipe_layers import decode_recipe
+from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.schema import Recipe
 from tests.each_case import each_case
 
 WRONG = {
-    "calibration.batch_size": [(0, "at least 1"), (-3, "at least 1")],
+    "data.batch_size": [(0, "at least 1"), (-3, "at least 1")],
     "calibration.samples": [(0, "at least 1"), (-1, "at least 1")],
-    "evaluation.batch_size": [(0, "at least 1")],
     "evaluation.samples": [(0, "at least 1")],
     "amax.percentile": [
         (value, "above 0 and at most 100") for value in (0.0, -1.0, 100.1, math.nan, math.inf, -math.inf)
     ],
     "amax.bins": [(value, "2 to 65536") for value in (1, 0, -5, 65537)],
-    "amax.start_bin": [(0, "at least 1")],
-    "amax.stride": [(0, "at least 1")],
     "runtime.threads": [(-1, "0 to 1024"), (1025, "0 to 1024")],
 }
 RIGHT = {
-    "calibration.batch_size": [1, 10**9],
+    "data.batch_size": [1, 10**9],
     "calibration.samples": [1, None],
     "evaluation.samples": [1, None],
     "amax.bins": [2, 2048, 65536],
-    "amax.start_bin": [1, 5000, None],
-    "amax.stride": [1, 100],
     "amax.percentile": [1e-9, 50.0, 100.0],
     "runtime.threads": [0, 1, 64],
     "gate.max_drop": [{}, {"top1": 0.0}, {"top1": -0.5}, {"top1": math.inf}],
@@ -64,10 +59,11 @@ def test_number_within_its_range_passes(key, value):
         ({"match": "head"}, "the override of 'head' sets nothing"),
         *(
             (
-                {"match": "head", "percentile": value},
-                f"'override.percentile' of 'head' is {value}, expected a number above 0 and at most 100",
+                {"match": "head", key: f"percentile {value}"},
+                f"'override.{key}' of 'head' is 'percentile {value}', expected a percentile above 0 and at "
+                "most 100",
             )
-            for value in (0.0, 100.5, math.nan)
+            for key, value in (("amax", 0.0), ("amax", 100.5), ("weight_amax", "few"))
         ),
     ],
 )

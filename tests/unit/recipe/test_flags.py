@@ -2,25 +2,26 @@ import typing
 
 import pytest
 
-from ptq_cli.core.errors import UsageError
+from ptq_cli.core.errors import RecipeKeyError, UsageError
+from ptq_cli.recipe.assignments import parse_assignments
+from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
 from ptq_cli.recipe.keyword_settings import Settings
-from ptq_cli.recipe.schema import SETTINGS
+from ptq_cli.recipe.schema import FORMER_KEYS, PREFIXES, SETTINGS
 from tests.each_case import each_case
 
 
 def test_every_setting_but_the_model_has_a_name():
-    named = {key for keys in FLAG_KEYS.values() for key in keys}
     several = ("override.", "metric.")
-    assert named == {key for key in SETTINGS if not key.startswith(several)} - {"model.path"}
+    assert {*FLAG_KEYS.values()} == {key for key in SETTINGS if not key.startswith(several)} - {"model.path"}
 
 
 def test_keyword_arguments_have_the_declared_names_and_types():
     assert {*FLAG_KEYS, *OVERRIDE_FLAGS, OVERRIDE} == set(typing.get_type_hints(Settings))
     for name, wanted in typing.get_type_hints(Settings).items():
-        for key in FLAG_KEYS.get(name, ()):
-            declared = SETTINGS[key]
-            assert wanted == (typing.Any if declared.takes_objects else declared.type), key
+        if name in FLAG_KEYS:
+            declared = SETTINGS[FLAG_KEYS[name]]
+            assert wanted == (typing.Any if declared.takes_objects else declared.type), name
 
 
 def test_each_flag_of_overrides_makes_one_of_each_value_in_the_order_of_their_weight():
@@ -43,19 +44,29 @@ def test_each_flag_of_overrides_makes_one_of_each_value_in_the_order_of_their_we
     }
 
 
-def test_each_name_reaches_its_keys():
-    for name, keys in FLAG_KEYS.items():
-        table = settings_to_table({name: 5})
-        assert [table[section][key] for section, _, key in (key.partition(".") for key in keys)] == [5] * len(
-            keys
-        )
+def test_each_name_reaches_its_key():
+    for name, key in FLAG_KEYS.items():
+        section, _, field = key.partition(".")
+        assert settings_to_table({name: 5})[section][field] == 5
 
 
-def test_a_key_overrides_what_a_flag_sets_in_two_places():
-    assert settings_to_table({"evaluation.batch_size": 64, "batch_size": 8}) == {
-        "calibration": {"batch_size": 8},
-        "evaluation": {"batch_size": 64},
-    }
+@each_case("key", [*FORMER_KEYS])
+def test_a_former_key_says_what_to_do_instead(key):
+    section, _, field = key.partition(".")
+    value = [{field: 1}] if section in ("override", "metric") else {field: 1}
+    with pytest.raises(RecipeKeyError) as caught:
+        decode_recipe({section: value}, "ptq.toml")
+    assert caught.value.hint == (FORMER_KEYS[key] if section != "run" else caught.value.hint)
+    if section not in ("override", "metric"):
+        with pytest.raises(RecipeKeyError) as caught:
+            parse_assignments([f"{key}=1"])
+        assert caught.value.hint == FORMER_KEYS[key]
+    assert key not in SETTINGS
+    prefixed = f"{PREFIXES.get(section, '')}{field}"
+    if prefixed not in FLAG_KEYS:
+        with pytest.raises(UsageError) as refused:
+            settings_to_table({prefixed: 1})
+        assert refused.value.hint == FORMER_KEYS[key]
 
 
 @each_case(

@@ -8,6 +8,7 @@ import pytest
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.declaration import Setting
+from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
     CenterWeights,
@@ -17,12 +18,7 @@ from ptq_cli.recipe.quantizer_families import (
     StepWeights,
 )
 from ptq_cli.recipe.quantizer_settings import family_name, weight_family
-from ptq_cli.recipe.recipe_layers import (
-    decode_recipe,
-    merge_layers,
-    recipe_to_toml,
-    table_layer,
-)
+from ptq_cli.recipe.recipe_layers import merge_layers, recipe_to_toml, table_layer
 from ptq_cli.recipe.sections import WeightSettings
 from tests.each_case import each_case
 
@@ -32,7 +28,7 @@ WEIGHTS = {
     "fixed point": ({"quantizer": "fixed_point", "integer": -2}, FixedPointWeights(8, "none", -2)),
     "dorefa": ({"quantizer": "dorefa"}, DorefaWeights(4)),
     "step": ({"quantizer": "step", "step": 0.5, "bits": 3}, StepWeights(3, 0.5)),
-    "centers": ({"quantizer": "centers", "centers": 17}, CenterWeights(17, "tensor", 0, 4)),
+    "centers": ({"quantizer": "centers", "centers": 17}, CenterWeights(17, "tensor")),
 }
 
 
@@ -130,7 +126,7 @@ def test_a_layer_that_names_a_quantizer_begins_anew():
 
 def test_a_recipe_with_quantizers_is_written_and_read_again():
     table = {
-        "weights": {"quantizer": "centers", "centers": 8, "seed": 7},
+        "weights": {"quantizer": "centers", "centers": 8},
         "activations": {"quantizer": "step", "step": 0.125},
         "override": [{"match": "head*", "weights": {"quantizer": "scaled", "bits": 8}}],
     }

@@ -40,8 +40,10 @@ def layer(where, **sections):
     return table_layer(sections, Path("/nowhere"), where)
 
 
-PRESET = layer("preset", amax={"percentile": 1.0}, calibration={"method": "a", "batch_size": 1, "samples": 1})
-FOLDER = layer("ptq.toml", amax={"percentile": 2.0}, calibration={"method": "b", "batch_size": 2})
+PRESET = layer(
+    "preset", amax={"percentile": 1.0}, data={"batch_size": 1}, calibration={"method": "a", "samples": 1}
+)
+FOLDER = layer("ptq.toml", amax={"percentile": 2.0}, calibration={"method": "b"}, data={"batch_size": 2})
 FILE = layer("recipe", amax={"percentile": 3.0}, calibration={"method": "c"})
 FLAGS = layer("flags", amax={"percentile": 4.0})
 
@@ -50,7 +52,7 @@ def test_each_key_comes_from_the_highest_layer_that_has_it():
     recipe = merge_layers([PRESET, FOLDER, FILE, FLAGS])
     assert recipe.amax.percentile == 4.0
     assert recipe.calibration.method == "c"
-    assert recipe.calibration.batch_size == 2
+    assert recipe.data.batch_size == 2
     assert recipe.calibration.samples == 1
     assert recipe.runtime == Recipe().runtime
 

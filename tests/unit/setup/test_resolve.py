@@ -17,39 +17,37 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def batch_size(size: int, where: str) -> RecipeLayer:
-    return table_layer({"calibration": {"batch_size": size}}, Path(), where)
+    return table_layer({"data": {"batch_size": size}}, Path(), where)
 
 
 def write(name: str, size: int) -> Path:
     path = Path(name)
-    path.write_text(f"[calibration]\nbatch_size = {size}\n")
+    path.write_text(f"[data]\nbatch_size = {size}\n")
     return path
 
 
 def test_the_preset_lies_beneath_everything() -> None:
-    assert resolve(Request(settings={})).recipe.calibration.batch_size == 32
+    assert resolve(Request(settings={})).recipe.data.batch_size == 32
 
 
 def test_each_layer_overrides_the_one_beneath() -> None:
     write("ptq.toml", 1)
-    assert resolve(Request(settings={})).recipe.calibration.batch_size == 1
+    assert resolve(Request(settings={})).recipe.data.batch_size == 1
     recipe = write("recipe.toml", 2)
-    assert resolve(Request(settings={}, recipe_file=recipe)).recipe.calibration.batch_size == 2
+    assert resolve(Request(settings={}, recipe_file=recipe)).recipe.data.batch_size == 2
     earlier = batch_size(3, "earlier flags")
-    assert (
-        resolve(Request(settings={}, recipe_file=recipe), earlier=earlier).recipe.calibration.batch_size == 3
-    )
+    assert resolve(Request(settings={}, recipe_file=recipe), earlier=earlier).recipe.data.batch_size == 3
     flags = Request(settings={"batch_size": 4}, recipe_file=recipe)
-    assert resolve(flags, earlier=earlier).recipe.calibration.batch_size == 4
+    assert resolve(flags, earlier=earlier).recipe.data.batch_size == 4
 
 
 def test_the_run_s_own_recipe_counts_only_where_there_is_no_other() -> None:
     own = batch_size(9, "the run")
-    assert resolve(Request(settings={}), otherwise=own).recipe.calibration.batch_size == 9
+    assert resolve(Request(settings={}), otherwise=own).recipe.data.batch_size == 9
     recipe = write("recipe.toml", 2)
-    assert resolve(Request(settings={}, recipe_file=recipe), otherwise=own).recipe.calibration.batch_size == 2
+    assert resolve(Request(settings={}, recipe_file=recipe), otherwise=own).recipe.data.batch_size == 2
     write("ptq.toml", 1)
-    assert resolve(Request(settings={}), otherwise=own).recipe.calibration.batch_size == 1
+    assert resolve(Request(settings={}), otherwise=own).recipe.data.batch_size == 1
 
 
 def test_a_model_named_as_an_argument_overrides_the_recipe() -> None:

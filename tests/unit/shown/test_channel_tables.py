@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.amax.decide import decide_channels
-from ptq_cli.collectors.collector_registry import ChannelCollector
+from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.core.documents import encode
 from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.views.channel_view import ChannelsView, imbalance_of

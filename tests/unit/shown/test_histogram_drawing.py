@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ptq_cli.amax.choice import Choice
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView

@@ -53,7 +53,7 @@ def make_run(text: str, **settings: object) -> None:
     model.graph.initializer.extend(arrays)
     onnx.save(model, "model.onnx")
     request = Request(
-        settings={"data": "calib.npz", "amax": "max", "all_layers": True, **settings},
+        settings={"data": "calib.npz", "amax": "max", "prefer": "size", **settings},
         model=Path("model.onnx"),
     )
     run_calibrate(request, RUN)

@@ -28,7 +28,7 @@ def test_brackets_at_the_end_name_an_output(text: str, metric: str, output: str 
 
 
 def test_names_come_first_then_definitions_then_limits() -> None:
-    defined = [MetricSettings(metric="f1", name="macro", output="aux")]
+    defined = [MetricSettings(metric="f1[aux]", name="macro")]
     specs = metric_specs(["top5", "cosine", "top5"], defined, ["top1", "macro", "sqnr_db", "top5"])
     assert [spec.name for spec in specs] == ["top5", "macro", "top1"]
     assert specs[1] == MetricSpec(name="macro", metric="f1", output="aux")
@@ -36,14 +36,14 @@ def test_names_come_first_then_definitions_then_limits() -> None:
 
 @pytest.mark.parametrize("named", ["macro", F1, f"{F1}[aux]"])
 def test_naming_a_defined_metric_means_its_definition(named: str) -> None:
-    defined = [MetricSettings(metric=F1, name="macro", output="aux", arguments={"average": "macro"})]
+    defined = [MetricSettings(metric=f"{F1}[aux]", name="macro", arguments={"average": "macro"})]
     assert metric_specs([named], defined) == (
         MetricSpec(name="macro", metric=F1, output="aux", arguments={"average": "macro"}),
     )
 
 
 def test_a_limit_on_a_defined_name_measures_nothing_more() -> None:
-    defined = [MetricSettings(metric="top1", output="aux", name="top1")]
+    defined = [MetricSettings(metric="top1[aux]", name="top1")]
     assert [spec.output for spec in metric_specs([], defined, ["top1"])] == ["aux"]
 
 

@@ -5,7 +5,8 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
 from ptq_cli.core.formats import UINT8
 from ptq_cli.core.progress import silent
@@ -74,7 +75,7 @@ def test_an_export_keeps_a_noisy_one_in_float_between_its_pairs(tmp_path, bias, 
     run_dir = RunDirectory(tmp_path / "run")
     settings = {"data": str(tmp_path / "x.npy")}
     run_calibrate(Request(settings=settings, model=tmp_path / "m.onnx", folder=tmp_path), run_dir, silent)
-    result = run_export(Request(settings={"all_layers": True}, folder=tmp_path), run_dir)
+    result = run_export(Request(settings={"prefer": "size"}, folder=tmp_path), run_dir)
     [layer] = [item for item in result.plan.layers if item.op == "HardSwish"]
     assert (layer.quantized, layer.between_pairs) == (not kept, kept)
     assert ("more than 1 dB" in layer.reason) == kept

@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.recipe.recipe_layers import (
-    file_layer,
-    merge_layers,
-    recipe_to_toml,
-    table_layer,
-)
+from ptq_cli.recipe.recipe_layers import file_layer, merge_layers, recipe_to_toml, table_layer
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import (
     AmaxSettings,
@@ -42,11 +37,9 @@ FULL = Recipe(
         std=[0.229, 0.224, 0.225],
         layout="NHWC",
     ),
-    calibration=CalibrationSettings(data="/data/calib.npz", method="max", batch_size=7, samples=100),
+    calibration=CalibrationSettings(data="/data/calib.npz", method="max", samples=100),
     amax=AmaxSettings(method="percentile", percentile=99.99),
-    evaluation=EvaluationSettings(
-        data="package.module:batches", metrics=["top1", "top5"], batch_size=9, samples=50
-    ),
+    evaluation=EvaluationSettings(data="package.module:batches", metrics=["top1", "top5"], samples=50),
     gate=GateSettings(max_drop={"top1": 0.01}, min={"sqnr_db": 25.0, "cosine": -math.inf}),
     runtime=RuntimeSettings(device="cuda:1", threads=3),
 )
@@ -93,20 +86,14 @@ NUMBERS = st.floats(allow_nan=False)
     metrics=st.lists(TEXTS, max_size=3),
     percentile=NUMBERS,
     overrides=st.lists(
-        st.builds(
-            OverrideSettings,
-            match=TEXTS,
-            amax=st.none() | TEXTS,
-            percentile=st.none() | NUMBERS,
-            weight_amax=st.none() | TEXTS,
-        ),
+        st.builds(OverrideSettings, match=TEXTS, amax=st.none() | TEXTS, weight_amax=st.none() | TEXTS),
         max_size=3,
     ),
 )
 def test_any_values_survive_toml(shapes, limits, metrics, percentile, overrides):
     recipe = Recipe(
         model=ModelSettings(input_shape=shapes),
-        amax=AmaxSettings(method="percentile", percentile=percentile, start_bin=7),
+        amax=AmaxSettings(method="percentile", percentile=percentile),
         override=overrides,
         evaluation=EvaluationSettings(metrics=metrics),
         gate=GateSettings(max_drop=limits),

@@ -36,7 +36,7 @@ NETWORK = """(float[N,3,8,8] x) => (float[] y)
 
 
 def recipe(tmp_path, **settings) -> Recipe:
-    table = settings_to_table({"all_layers": True, **settings})
+    table = settings_to_table({"prefer": "size", **settings})
     return merge_layers([table_layer(table, tmp_path, "a test")])
 
 
@@ -246,19 +246,10 @@ def test_each_block_is_on_the_grid_of_its_own_scale(tmp_path):
     assert scale[0, 0] == np.float32(np.abs(weight[:32, 0]).max() / 7)
 
 
-@each_case(
-    "layer, axis, size, shape",
-    [
-        ("body", None, 4, (8, 2, 3, 3)),
-        ("body", 0, 2, (4, 8, 3, 3)),
-        ("head", None, 8, (2, 8)),
-        ("fc", 1, 4, (128, 4)),
-    ],
-)
-def test_blocks_divide_the_axis_of_the_input_channels_or_a_named_one(tmp_path, layer, axis, size, shape):
-    weights = {"bits": 4, "block_size": size} | ({} if axis is None else {"axis": axis})
+@each_case("layer, name, size, shape", [("body", "w2", 4, (8, 2, 3, 3)), ("head", "w4", 8, (2, 8))])
+def test_blocks_divide_the_axis_of_the_input_channels(tmp_path, layer, name, size, shape):
+    weights = {"bits": 4, "block_size": size}
     model, placement, result = exported(tmp_path, override=[{"match": layer, "weights": weights}])
-    name = {"body": "w2", "head": "w4", "fc": "w3"}[layer]
     assert stored(result, f"{name}.scale").shape == shape
     assert layer in floats(placement)
     kernels = count_kernels(serialized(result))
@@ -267,8 +258,6 @@ def test_blocks_divide_the_axis_of_the_input_channels_or_a_named_one(tmp_path, l
 
 
 def test_blocks_that_do_not_divide_the_axis_are_refused(tmp_path):
-    with pytest.raises(RecipeValueError, match="there is no axis 5 of 'w3', which has shape"):
-        exported(tmp_path, override=[{"match": "fc", "weights": {"bits": 4, "block_size": 2, "axis": 5}}])
     with pytest.raises(RecipeValueError, match=r"blocks of 3 do not divide axis 0 of 'w3', .* \(128, 16\)"):
         exported(tmp_path, override=[{"match": "fc", "weights": {"bits": 4, "block_size": 3}}])
 
@@ -302,11 +291,6 @@ CANNOT = {
         {"match": "fc", "weights": {"block_size": 32}},
         "target 'ort-cpu' supports blocks for weights up to 4 bits, and 'fc' asks for scaled, 8 bits in "
         "blocks of 32",
-    ),
-    "another axis": (
-        "ort-cpu",
-        {"match": "stem", "weights": {"axis": 1}},
-        "target 'ort-cpu' reads the weight of 'stem' with scales along axis 0, and axis 1 is asked for",
     ),
 }
 

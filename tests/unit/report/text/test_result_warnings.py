@@ -39,7 +39,7 @@ def test_reasons_are_summed_by_their_share():
     assert found.hints == ("ptq inspect shows the reason of each layer",)
     layers = [*LAYERS[:3], LayerEntry("conv", "Conv", False, "quantizing it saves nothing")]
     (found,) = result_warnings((400, 100), layers, work)
-    assert "--set quantization.all_layers=true" in found.hints[0]
+    assert "--prefer size" in found.hints[0]
 
 
 def test_layers_that_were_placed_by_latency_have_one_reason_and_another_hint():

@@ -10,9 +10,11 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.quantizers import straight_through
-from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize_affine
+from ptq_cli.quantizers.scaled.affine_quantize import fake_quantize_affine
+from ptq_cli.quantizers.scaled.calibrator import reduce_amax
+from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3
+from ptq_cli.quantizers.scaled.learned_quantize import learned_fake_quantize
 from ptq_cli.quantizers.scaled.tensor_quant import fake_tensor_quant, tensor_quant
-from ptq_cli.quantizers.scaled.tensor_quantizer import learned_fake_quantize, reduce_amax, scaled_e4m3
 from tests.each_case import each_case
 
 NARROW = [IntegerFormat(bits, signed, narrow_range=signed) for bits in (2, 3, 8) for signed in (True, False)]

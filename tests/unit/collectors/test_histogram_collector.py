@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ptq_cli.collectors import max_collector as histogram
+from ptq_cli.collectors import histogram_collector as histogram
 from ptq_cli.collectors.bit_histogram import from_values
-from ptq_cli.collectors.host_kernels import compiled
-from ptq_cli.collectors.max_collector import HistogramCollector, MaxCollector
+from ptq_cli.collectors.histogram_collector import HistogramCollector
+from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.core.compiled import compiled
 from tests.each_case import each_case
 
 RNG = np.random.default_rng(11)

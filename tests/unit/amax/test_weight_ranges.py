@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ptq_cli.amax.mse_blocks import SHARES, mse_of_blocks
+from ptq_cli.amax.weight_ranges import SHARES, mse_of_blocks
 from ptq_cli.core.arithmetic import fake_quantize
 from ptq_cli.core.formats import IntegerFormat
 from tests.each_case import each_case

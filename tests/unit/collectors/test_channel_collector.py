@@ -3,10 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.collectors import collector_registry as channel_collector
-from ptq_cli.collectors.bit_histogram import MOST_CHANNELS, from_values
-from ptq_cli.collectors.collector_registry import COLLECTORS, ChannelCollector, make_collector
-from ptq_cli.collectors.host_kernels import CHANNEL_BITS, CHANNEL_SLOTS
+from ptq_cli.collectors import channel_collector
+from ptq_cli.collectors.bit_histogram import from_values
+from ptq_cli.collectors.channel_collector import ChannelCollector
+from ptq_cli.collectors.channel_kernels import CHANNEL_BITS, CHANNEL_SLOTS
+from ptq_cli.collectors.channel_statistics import MOST_CHANNELS
+from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.collectors.tensor_statistics import NonFinite, each_channel
 from ptq_cli.core.errors import ActivationAxisError, UnknownNameError
 from tests.each_case import each_case

@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import numpy as np
-from ptq_cli.core.process import give_back_freed_blocks, resident_bytes
+from ptq_cli.core.memory import give_back_freed_blocks, resident_bytes
 {call}
 del (large := [np.ones(2**21)])[:]  # Frees 16 MiB: glibc keeps blocks up to that size from here on.
 blocks = [np.ones(2**18) for _ in range(32)]

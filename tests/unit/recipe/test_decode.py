@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.core.errors import PtqError, RecipeKeyError, RecipeValueError
-from ptq_cli.recipe.recipe_layers import decode_recipe
+from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.schema import Recipe
 from tests.each_case import each_case
 
@@ -29,9 +29,9 @@ UNKNOWN = {
         "[amax] has: method, percentile",
     ),
     "key of a table in a list": (
-        {"override": [{"match": "*", "percentil": 99.9}]},
-        "ptq.toml: unknown key 'override.percentil' (did you mean 'percentile'?)",
-        "[override] has: match, op, quantize, amax, percentile, weight_amax",
+        {"override": [{"match": "*", "amx": "mse"}]},
+        "ptq.toml: unknown key 'override.amx' (did you mean 'amax'?)",
+        "[override] has: match, op, quantize, amax, weight_amax",
     ),
     "key like none": (
         {"runtime": {"zzz": 1}},
@@ -63,8 +63,8 @@ WRONG = {
     "text for a table in a list": ({"override": ["*"]}, "'override' is '*', expected a table"),
     "text for a number": ({"runtime": {"threads": "4"}}, "'runtime.threads' is '4', expected a whole number"),
     "fraction for a whole number": (
-        {"calibration": {"batch_size": 8.0}},
-        "'calibration.batch_size' is 8.0, expected a whole number",
+        {"data": {"batch_size": 8.0}},
+        "'data.batch_size' is 8.0, expected a whole number",
     ),
     "bool for a whole number": (
         {"runtime": {"threads": True}},

@@ -3,7 +3,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.recipe.recipe_layers import relative_location, resolve_location
+from ptq_cli.recipe.locations import relative_location, resolve_location
 from tests.each_case import each_case
 
 FOLDER = Path("/srv/run")

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from ptq_cli.collectors import collector_registry as counted_together
-from ptq_cli.collectors import max_collector as histogram_collector
+from ptq_cli.collectors import histogram_collector
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
-from ptq_cli.collectors.max_collector import SharedMemory, together
+from ptq_cli.collectors.histogram_collector import SharedMemory, together
 
 RNG = np.random.default_rng(11)
 NAMES = ("small", "larger", "relu", "zeros", "one")
@@ -70,7 +69,6 @@ def test_nothing_of_a_tensor_that_is_not_finite_is_added(method):
 
 def test_more_values_than_a_slot_counts(monkeypatch):
     monkeypatch.setattr(histogram_collector, "SLOT_LIMIT", 1500)
-    monkeypatch.setattr(counted_together, "SLOT_LIMIT", 1500)
     fed = list(pieces())
     collectors = {name: make_collector("histogram") for name in NAMES}
     group = together(collectors)
