@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 WORDS = [
@@ -27,13 +26,3 @@ def save_tokenizers(folder: Path) -> tuple[str, str]:
             )
         tokenizer.save(str(folder / name))
     return str(folder / "words.json"), str(folder / "encoder.json")
-
-
-@pytest.fixture
-def words(tmp_path: Path) -> str:
-    return save_tokenizers(tmp_path)[0]
-
-
-@pytest.fixture
-def encoder(tmp_path: Path) -> str:
-    return save_tokenizers(tmp_path)[1]
