@@ -62,7 +62,9 @@ def exceeded(found: Budget, budget: Budget) -> Iterator[str]:
 def lowered(found: Budget, budget: Budget) -> Budget:
     """The budget with each number at most what was found; rooms that are gone are left out."""
     return {
-        section: {name: min(number, budget.get(section, {}).get(name, number)) for name, number in numbers.items()}
+        section: {
+            name: min(number, budget.get(section, {}).get(name, number)) for name, number in numbers.items()
+        }
         for section, numbers in found.items()
     }
 
@@ -144,7 +146,9 @@ def main() -> int:
         FILE.write_text(tomli_w.dumps(lowered(found, budget)), encoding="utf-8")
         return 0
     faults = list(exceeded(found, budget))
-    print("\n".join(faults) or f"the house is within its budget: {found['package']['lines']:,} lines of package")
+    print(
+        "\n".join(faults) or f"the house is within its budget: {found['package']['lines']:,} lines of package"
+    )
     return 1 if faults else 0
 
 

@@ -8,12 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import onnx_ir as ir
-
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.calibration.loaded_run import loaded_run
 from ptq_cli.calibration.provenance import source_bytes
-from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import Content, write_together
@@ -27,7 +24,7 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
-from ptq_cli.pipeline.exporting.decide_model import decided_model
+from ptq_cli.pipeline.exporting.decide_model import CalibratedModel, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.run_verify import require_right_kernels
@@ -60,22 +57,21 @@ from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
 from ptq_cli.recover.decided_model import DecidedModel
-from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, FloatLayers, reached_sqnr
-from ptq_cli.recover.interrupted_recovery import Interruptions
-from ptq_cli.recover.range_choice import RangesByEffect
+from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, reached_sqnr
+from ptq_cli.recover.recover_rounding import recover_weights
+from ptq_cli.recover.recovery_context import STAGE, Interruptions, RecoveryContext
 from ptq_cli.recover.recovery_data import (
     RecoveryData,
     open_recovery_data,
 )
-from ptq_cli.recover.recovery_effects import Recovery
-from ptq_cli.recover.run_rungs import STAGE, Recovering
+from ptq_cli.recover.recovery_effects import FloatLayers, RangesByEffect, Recovery
 from ptq_cli.recover.rung_work import takes_long
 from ptq_cli.report.text.result_warnings import fault_warnings, recovery_warnings, result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.runtime.qnn import QNN_HTP, compile_context
 from ptq_cli.setup.output_checks import input_files, require_data_output, require_outputs
-from ptq_cli.setup.resolve import Request, Resolved
+from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -192,17 +188,16 @@ def run_export(
             if restart:
                 discard_recovery(run)
             data = open_recovery_data(resolved, calibration, graph, float_model)
-            exported = make_export(
-                resolved,
-                calibration,
-                float_model,
-                graph,
-                run,
-                path,
-                data=data,
-                keeps_on_interrupt=True,
+            source = CalibratedModel(
+                resolved=resolved,
+                calibration=calibration,
+                float_model=float_model,
+                graph=graph,
+                run=run,
+                output=path,
                 progress=progress,
             )
+            exported = make_export(source, data, keeps_on_interrupt=True)
             # The constants of a large model are in a file already, which an error has to take away again.
             undo.callback(exported.model.discard)
             if not exported.result.uncounted:
@@ -237,62 +232,38 @@ def discard_recovery(run: RunDirectory, result: ExportResult | None = None) -> N
 
 @no_cycle_search()
 def make_export(
-    resolved: Resolved,
-    calibration: Calibration,
-    float_model: StoredModel,
-    graph: ir.Model,
-    run: RunDirectory,
-    output: Path | None,
-    plan: Plan | None = None,
-    *,
+    source: CalibratedModel,
     data: RecoveryData | None = None,
+    *,
     decided: DecidedWeights | None = None,
     keeps_on_interrupt: bool = False,
-    progress: ProgressCallback = silent,
 ) -> Exported:
-    """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
+    """Quantize a model with the parameters that a calibration decides; no output is written yet.
 
-    A ``plan`` that was made already is taken, and weights of ``decided`` where they are known.
+    It is recovered with ``data``; weights of ``decided`` are taken where they are known.
     """
+    resolved, float_model = source.resolved, source.float_model
     recipe = resolved.recipe
-    path = output or run.quantized_file(recipe.weights)
-    is_partly_quantized = any(is_pair_node(node) for node in every_node(graph.graph))
+    is_partly_quantized = any(is_pair_node(node) for node in every_node(source.graph.graph))
     if float_model.is_apart and recipe.model.path is not None:
-        require_data_output(path, Path(recipe.model.path))
-    interruptions = Interruptions(progress, asked=keeps_on_interrupt)
-    made = decided_model(
-        resolved, calibration, float_model, graph, run, path, plan, data, interruptions, progress
-    )
+        require_data_output(source.output, Path(recipe.model.path))
+    context = _context(source, data, keeps_on_interrupt=keeps_on_interrupt) if data is not None else None
+    made = decided_model(source, context)
     given = GivenWeights()
     if decided is not None:
         made, given = decided.give(made, float_model)
     recovery = None
     # There may be nothing to learn from, or nothing left to choose.
-    is_open = data is not None and not interruptions.stopped and (decided is None or given.left)
-    if data is not None and is_open and _chooses_weights(made, recipe.recovery, progress):
-        work = Recovering(
-            made=made,
-            float_model=float_model,
-            calibration=calibration,
-            data=data,
-            machine=resolved.machine,
-            folder=path.parent,
-            progress=progress,
-            but=given.sites,
-            interruptions=interruptions,
-            checkpoint=run.recovery_checkpoint if keeps_on_interrupt and data.dataset.is_resumable else None,
-            every=recipe.calibration.checkpoint_every,
-        )
-        recovery = work.round()
-        made = work.made
+    is_open = context is not None and not context.interruptions.stopped and (decided is None or given.left)
+    if context is not None and is_open and _chooses_weights(made, recipe.recovery, source.progress):
+        made, recovery = recover_weights(context, made, given.sites)
     if decided is not None:
         decided.learn(made, float_model)
     made.write(made.model)
-    if made.float_layers is not None and data is not None:
+    if made.float_layers is not None and context is not None:
         again = made.model if recovery is not None or not made.float_layers.dynamic else None
-        reached = reached_sqnr(made.float_layers, float_model, again, data, resolved.machine)
-        made = replace(made, float_layers=reached)
-    exported = _stored(made, resolved, calibration, float_model, run, path, recovery, taken=len(given.sites))
+        made = replace(made, float_layers=reached_sqnr(context, made.float_layers, again))
+    exported = _stored(source, made, recovery, taken=len(given.sites))
     if is_partly_quantized:
         faults = tuple(target_faults(with_types(exported.model.load()), resolved.target))
         warnings = (*exported.result.warnings, *fault_warnings(faults, resolved.target.name))
@@ -300,18 +271,28 @@ def make_export(
     return exported
 
 
+def _context(source: CalibratedModel, data: RecoveryData, *, keeps_on_interrupt: bool) -> RecoveryContext:
+    resolved = source.resolved
+    is_resumable = keeps_on_interrupt and data.dataset.is_resumable
+    return RecoveryContext(
+        float_model=source.float_model,
+        calibration=source.calibration,
+        data=data,
+        target=resolved.target,
+        machine=resolved.machine,
+        folder=source.output.parent,
+        progress=source.progress,
+        interruptions=Interruptions(source.progress, asked=keeps_on_interrupt),
+        checkpoint=source.run.recovery_checkpoint if is_resumable else None,
+        every=resolved.recipe.calibration.checkpoint_every,
+    )
+
+
 def _stored(
-    made: DecidedModel,
-    resolved: Resolved,
-    calibration: Calibration,
-    float_model: StoredModel,
-    run: RunDirectory,
-    path: Path,
-    recovery: Recovery | None,
-    *,
-    taken: int,
+    source: CalibratedModel, made: DecidedModel, recovery: Recovery | None, *, taken: int
 ) -> Exported:
     """Return the bytes of a quantized model whose integers are written into its graph."""
+    resolved, calibration, path, run = source.resolved, source.calibration, source.output, source.run
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     _finish(made, target)
     if target.static_shapes:
@@ -325,10 +306,10 @@ def _stored(
         kernels = pool.submit(_kernels, stored, made, target)
         check_stored(stored, made.model, "the quantized model")
     brought = source_bytes(recipe.model.path, calibration.provenance.settings, run)
-    of_files = (brought or float_model.size, stored.size)
-    result = _result(made, asked, target, path, of_files, method, kernels.result(), recovery)
+    of_files = (brought or source.float_model.size, stored.size)
+    result = _result(source, made, of_files, method, kernels.result())
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
-    return Exported(replace(result, taken=taken), stored, files)
+    return Exported(replace(result, recovery=recovery, taken=taken), stored, files)
 
 
 def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:
@@ -379,19 +360,17 @@ def _finish(made: DecidedModel, target: Target) -> None:
 
 
 def _result(
+    source: CalibratedModel,
     made: DecidedModel,
-    asked: TensorRecipe,
-    target: Target,
-    path: Path,
     sizes: tuple[int, int],
     method: str,
     kernels: KernelCounts | None,
-    recovery: Recovery | None,
 ) -> ExportResult:
-    """Return the result; ``sizes`` are those of the float file and of the quantized one."""
+    """Return the result but for recovery; ``sizes`` are those of the float file and of the quantized one."""
+    target, asked = source.resolved.target, tensor_recipe(source.resolved.recipe)
     placement = made.placement
     return ExportResult(
-        output=path,
+        output=source.output,
         bytes=sizes[1],
         float_bytes=sizes[0],
         target=target.name,
@@ -415,7 +394,6 @@ def _result(
         },
         ranges=made.ranges,
         float_layers=made.float_layers,
-        recovery=recovery,
         warnings=(
             *result_warnings(sizes, report_layers(made.plan), made.work),
             *recovery_warnings(made.model.metadata_props),

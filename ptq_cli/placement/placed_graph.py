@@ -101,15 +101,12 @@ def place(
     recipe: TensorRecipe,
     calibration: Calibration | None = None,
     *,
-    faster: Mapping[str, str] | None = None,
-    dynamic: Mapping[str, str] | None = None,
     may_be_empty: bool = False,
 ) -> Placement:
     """Return what is quantized and by which quantizers.
 
-    With a calibration, joins of unlike ranges stay float, and so does what was never run; layers that are
-    ``faster`` in float do with their reason. More layers than the recipe names are ``dynamic``, with what
-    shares a scale. ``may_be_empty`` returns the reasons alone where nothing can be quantized.
+    With a calibration, joins of unlike ranges stay float, and so does what was never run. ``may_be_empty``
+    returns the reasons alone where nothing can be quantized.
 
     Raises:
         NothingToQuantizeError: what is asked for leaves nothing to quantize.
@@ -118,10 +115,12 @@ def place(
     # First, because the calibration has no ranges for these layers, whatever the recipe asks.
     never_run = layers_never_run(model.graph, unseen)
     settings = tensor_settings(model, target_plan, target, recipe)
-    settings = replace(settings, dynamic={**settings.dynamic, **(dynamic or {})})
-    planning = Planning.of(model, target_plan, target, settings, may_be_empty=may_be_empty or bool(faster))
+    settings = replace(settings, dynamic={**settings.dynamic, **recipe.dynamic})
+    planning = Planning.of(
+        model, target_plan, target, settings, may_be_empty=may_be_empty or bool(recipe.faster)
+    )
     excluded = {
-        **(faster or {}),
+        **recipe.faster,
         **never_run,
         **without_kernels(model, target_plan, target, settings.other_formats(target)),
         **planning.unasked(settings, target_plan),

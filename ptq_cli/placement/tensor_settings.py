@@ -92,7 +92,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRecipe:
-    """What a recipe says of how tensors are quantized; of several overrides that match, the later wins."""
+    """What a recipe says of how tensors are quantized; of several overrides that match, the later wins.
+
+    Attributes:
+        faster: layers that stay float for speed or accuracy, with the reason.
+        dynamic: more layers whose ranges are found at each run, with what shares a scale.
+    """
 
     amax: AmaxSettings
     weights: WeightSettings
@@ -100,6 +105,8 @@ class TensorRecipe:
     override: Sequence[OverrideSettings]
     all_layers: bool = False
     float_type: str = FLOAT32
+    faster: Mapping[str, str] = field(default_factory=dict)
+    dynamic: Mapping[str, str] = field(default_factory=dict)
 
 
 def tensor_recipe(recipe: Recipe) -> TensorRecipe:

@@ -14,18 +14,13 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.worth import Sizes, conversions_at_each_run, integer_time, savings
 from ptq_cli.recipe.known_modes import ROW
 
-LOUD = 64
-"""So many tensors at most are looked at, those that make the most noise."""
-LEAST_SHARE = 1e-3
-"""Of the time: what a layer costs that saves time in float, so that no noise is worth nothing."""
-BETWEEN = ("same", "clamp")
-"""Kinds of operators that are in float where the operator before them is."""
-
+LOUD = 64  # tensors that are looked at, at most: those that make the most noise
+LEAST_SHARE = 1e-3  # of the time: cost of a layer that saves time in float, so that no noise is worth nothing
+BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
 REASON = "left in float: its integers cost the outputs more than they save time"
 
 Names = tuple[str, ...]
-Move = tuple[Names, Names]
-"""Layers that are left in float, and layers that find the range of what they read at each run."""
+Move = tuple[Names, Names]  # layers that are left in float, and layers that find ranges at each run
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.recover.second_moments import Float64s, Int64s
 
-OUTSIDE = -1
-"""Stands for a position in the padding."""
+OUTSIDE = -1  # stands for a position in the padding
 LOOKED_UP = "rows of a table are looked up, not added up, so the nearest integers are the best"
 
 
@@ -36,7 +35,7 @@ class Window:
     transposed: bool = False
 
     def positions(self, taken: Sequence[int], given: Sequence[int]) -> Int64s:
-        """Return which input positions each output position reads, as indices into the flat spatial axes.
+        """Input positions that each output position reads, as indices into the flat spatial axes.
 
         ``taken`` and ``given`` are the spatial shapes of the input and of the output.
 
@@ -58,7 +57,7 @@ class Window:
         return np.where(inside, flat, OUTSIDE)
 
     def _along(self, axis: int, taken: int, given: int) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """Return which index along an axis each output index reads at each index of the kernel, and whether.
+        """Return the index along an axis that each output index reads at each of the kernel's, and whether.
 
         Shapes:
             both (given, kernel).
@@ -104,11 +103,7 @@ class LayerGeometry:
     block: Int64s
 
     def rows(self, weight: Array) -> Float64s:
-        """Return a weight, or its integers, with a row for each output channel.
-
-        Shapes:
-            weight: as the layer has it; the result (M, K).
-        """
+        """A weight, or its integers, with a row for each output channel: (M, K)."""
         if not self.transposed:
             matrix = weight.reshape(len(weight), -1)
         else:  # (groups, inputs of one, outputs of one, …) becomes (groups, outputs, inputs, …)
@@ -117,15 +112,11 @@ class LayerGeometry:
         return np.ascontiguousarray(matrix, np.float64)
 
     def channels(self, shape: Sequence[int]) -> int:
-        """Return how many output channels a weight of some shape has."""
+        """Number of output channels of a weight of some shape."""
         return self.groups * shape[1] if self.transposed else shape[0]
 
     def in_place(self, rows: Float64s, shape: Sequence[int]) -> Array:
-        """Return rows as the layer has its weight.
-
-        Shapes:
-            rows: (M, K), or (M, B) of the scales of blocks; the result ``shape``.
-        """
+        """Rows, (M, K), or (M, B) of the scales of blocks, as the layer has its weight: ``shape``."""
         if self.transposed and len(shape) > 1:
             apart = rows.reshape(self.groups, -1, shape[0] // self.groups, *shape[2:])
             rows = np.swapaxes(apart, 1, 2)

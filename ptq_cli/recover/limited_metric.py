@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from typing import Annotated, Any, Literal, Protocol
 
 import onnx_ir as ir
 
@@ -17,11 +19,40 @@ from ptq_cli.evaluation.metrics.spec import metric_specs
 from ptq_cli.evaluation.model_outputs import Place, fitting_targets
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recover.metric_gain import MetricGain
 from ptq_cli.report.text.summary import format_interval, format_value
 
-FEWEST_SAMPLES = 8
-"""Of fewer an interval is too narrow to decide by."""
+FEWEST_SAMPLES = 8  # of fewer an interval is too narrow to decide by
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricGain:
+    """How much better a metric is of one quantized form than of another, on the same samples."""
+
+    name: Annotated[str, "The metric."]
+    unit: Annotated[Literal["share", "decibel", "number"], "Of the values; a share is from 0 to 1."]
+    before: Annotated[float, "The quantized model's value without the rung."]
+    after: Annotated[float, "With it."]
+    gain: Annotated[tuple[float, float], "The ends of the 95 % interval of the gain; above 0 is better."]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval tells a gain from a loss."""
+        return self.gain[0] > 0.0 or self.gain[1] < 0.0
+
+    def values(self) -> dict[str, object]:
+        """Return it for the metadata of a model, in so many digits as no number of threads changes."""
+        before, after, low, high = (float(f"{x:.4g}") for x in (self.before, self.after, *self.gain))
+        return {"name": self.name, "values": [before, after], "gain": [low, high]}
+
+
+class MetricWatch(Protocol):
+    """Follows a metric over the outputs of one quantized form."""
+
+    def add(self, outputs: Sequence[Array]) -> None:
+        """Take the outputs of the next piece to decide by."""
+
+    def gain_over(self, other: Any) -> MetricGain | None:
+        """Return how much better this form is than another one's watch; None if samples cannot tell."""
 
 
 def limited_metric(

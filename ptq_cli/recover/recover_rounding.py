@@ -1,62 +1,45 @@
-"""The weights of a quantized model are chosen again, layer by layer, behind the layers that are done."""
+"""The rung ``round``: weights are chosen again, layer by layer, behind the layers that are done."""
 
 import gc
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.process import give_back_held_blocks
-from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import StoredModel, constants_of, serialize
+from ptq_cli.models.files.stored import StoredModel, constants_of, mapped_model, serialize
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
 from ptq_cli.recipe.known_modes import ROUND
 from ptq_cli.recover.block_layer import SharedReads, solve_blocks
-from ptq_cli.recover.layer_rows import LayerData, LayerRows, solve_layer
+from ptq_cli.recover.decided_model import DecidedModel, with_opset
+from ptq_cli.recover.interrupted_recovery import RecoveryCheckpoint, rung_identity
+from ptq_cli.recover.layer_rows import LayerData, LayerRows
+from ptq_cli.recover.layer_state import SolvedLayer
 from ptq_cli.recover.output_noise import Noise, noise_of, sqnr_of
-from ptq_cli.recover.quantized_layer import (
-    QuantizedLayer,
-    SolvedLayer,
-    by_blocks,
-    quantized_layers,
-    residual_input,
-)
-from ptq_cli.recover.recovery_samples import RecoverySamples, samples_in
-from ptq_cli.recover.rung_work import RungWork, passing_work, search_work
+from ptq_cli.recover.quantized_layer import QuantizedLayer, quantized_layers, residual_input
+from ptq_cli.recover.recovery_context import RecoveryContext
+from ptq_cli.recover.recovery_data import RecoverySamples, samples_in
+from ptq_cli.recover.recovery_effects import LayerRecovery, Recovery, RungEffect
+from ptq_cli.recover.rung_work import RungWork, in_minutes, passing_work, search_work, seconds_of
 from ptq_cli.recover.sample_stream import SampleStream, last_readers
-from ptq_cli.recover.spill_store import IN_MEMORY, Shelf
+from ptq_cli.recover.solve_layer import solve_layer
+from ptq_cli.recover.spill_store import IN_MEMORY, SpillStore
 
-ROWS = 8192
-"""Of a layer with few inputs."""
-ROWS_PER_INPUT = 8
-"""Of one with many. Eight times as many rows gave no better result; see docs/recovery.md."""
-STREAMS = 3
-"""How often a sample goes through a stage: of the float model, and twice of the quantized one."""
-DECIDED = 4
-"""One for so many rows is enough to decide by."""
-
-
-class LayerCheckpoint(Protocol):
-    """Keeps what is chosen of a rung's layers, for an interrupted run to continue from."""
-
-    def earlier(
-        self, layers: Mapping[str, QuantizedLayer], parameters: Parameters
-    ) -> Mapping[str, SolvedLayer]:
-        """Return what an interrupted run has chosen of these layers."""
-
-    def note(self, solved: Mapping[str, SolvedLayer]) -> None:
-        """Take all that is chosen so far."""
+A_MINUTE = 60.0
+MEMORY_SHARE = 2  # one part of so many of the allowed memory is for tensors that wait
+ROWS = 8192  # of a layer with few inputs
+ROWS_PER_INPUT = 8  # of one with many; eight times as many gave no better result, see docs/recovery.md
+STREAMS = 3  # how often a sample goes through a stage: of the float model, and twice of the quantized one
+DECIDED = 4  # one row for so many that are learned from is enough to decide by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +49,14 @@ class RecoveredRounding:
     Attributes:
         layers: by name, what was chosen for each.
         refused: why the others are as they were.
-        decided: the weights and biases that were chosen.
         before, after: SQNR of the model's outputs on the samples that judge, in dB.
     """
 
     layers: Mapping[str, SolvedLayer]
     refused: Mapping[str, str]
-    decided: DecidedConstants = field(repr=False)
     before: float
     after: float
+    decided: DecidedConstants = field(repr=False)
 
     @property
     def changed(self) -> bool:
@@ -82,31 +64,75 @@ class RecoveredRounding:
         return any(item.changed for item in self.layers.values())
 
 
+def recover_weights(
+    context: RecoveryContext, made: DecidedModel, but: Collection[WeightSite] = ()
+) -> tuple[DecidedModel, Recovery]:
+    """Return a model whose weights are chosen again where its outputs gain from that, and what was done.
+
+    The weights ``but`` these are chosen: they stay as they are.
+    """
+    data, parameters = context.data, made.parameters
+    kept = tuple(site for site in made.plan.weights if site not in but)
+    open_model = replace(made, plan=replace(made.plan, weights=kept))
+    stored = mapped_model(context.float_model, context.folder)
+    float_graph = stored.load()
+    layers, _ = quantized_layers(float_graph, open_model)
+    work = round_work(float_graph, layers, parameters, data.samples[0])
+    seconds = seconds_of(sum(work.values()), context.machine.threads, A_MINUTE)
+    if seconds:
+        context.tell(f"choosing the weights takes about {in_minutes(seconds)}; --recover none leaves it out")
+    checkpoint = None
+    if context.checkpoint is not None:
+        identity = rung_identity(ROUND, context.calibration, parameters)
+        checkpoint = RecoveryCheckpoint(context.checkpoint, context.every, identity, context.progress)
+    # Stages of the model run as the whole does, so they are cut out of it as it is written.
+    model = with_opset(stored.load(), made.placement.opset, "the float model")
+    places = made.write(model)
+    twins = TwinGraphs(float_graph, model)
+    del model, float_graph
+    interruptions = context.interruptions
+    with interruptions.rung(", and the same command continues" if checkpoint is not None else "") as stop:
+        found = recover_rounding(context, open_model, (twins, places), stop, checkpoint)
+    if checkpoint is not None and interruptions.stopped:
+        checkpoint.note(found.layers, now=True)
+    effect = _effect(found, *data.samples[1:])
+    if effect.kept:
+        made = replace(made, parameters=parameters.changed(found.decided))
+    return made, Recovery((effect,), interrupted=interruptions.stopped)
+
+
+def _effect(found: RecoveredRounding, samples: int, decided_by: int) -> RungEffect:
+    layers = found.layers.items()
+    return RungEffect(
+        rung=ROUND,
+        changed=found.changed,
+        kept=found.changed and found.after > found.before,
+        before=found.before,
+        after=found.after,
+        samples=samples,
+        decided_by=decided_by,
+        layers={name: LayerRecovery(before=item.before, after=item.after) for name, item in layers},
+        refused=found.refused,
+        damped=tuple(name for name, item in layers if item.damped),
+    )
+
+
 def recover_rounding(
-    twins: TwinGraphs,
-    places: Places,
-    plan: Plan,
-    parameters: Parameters,
-    free: Mapping[WeightSite, bool],
-    samples: RecoverySamples,
-    *,
-    folder: Path,
-    memory: int = IN_MEMORY,
-    threads: int = 1,
-    progress: ProgressCallback = silent,
-    stop: Callable[[], bool] = lambda: False,
-    checkpoint: LayerCheckpoint | None = None,
+    context: RecoveryContext,
+    made: DecidedModel,
+    written: tuple[TwinGraphs, Places],
+    stop: Callable[[], bool],
+    checkpoint: RecoveryCheckpoint | None,
 ) -> RecoveredRounding:
     """Return better integers, scales and biases for a quantized model's layers.
 
-    Three streams of tensors go through the model: that of the float model, that of the quantized one with the
-    layers that are done, and, of the samples that judge, that of the quantized one as it was.
-
-    Tensors that do not fit into ``memory`` wait in ``folder``. The result does not depend on the threads.
-    Once ``stop`` says so, the layers that are left stay as they are. Layers of ``checkpoint`` are
-    taken from there.
+    Three streams of tensors go through the model, as it is ``written``: that of the float model, that of the
+    quantized one with the layers that are done, and, of the samples that judge, that of the quantized one as
+    it was. The result does not depend on the threads. Once ``stop`` says so, the layers that are left stay as
+    they are. Layers of ``checkpoint`` are taken from there.
     """
-    layers, refused = quantized_layers(twins.float_model, plan, parameters, free)
+    (twins, _), parameters, plan = written, made.parameters, made.plan
+    layers, refused = quantized_layers(twins.float_model, made)
     known = checkpoint.earlier(layers, parameters) if checkpoint is not None else {}
     stages = deque(cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized}))
     # Each stage has its own constants. Graphs of stages hold the same arrays until a search finds them.
@@ -114,10 +140,10 @@ def recover_rounding(
     gc.collect()
     give_back_held_blocks()
     solved: dict[str, SolvedLayer] = {}
-    work = round_work(twins.float_model, layers, parameters, samples, known)
-    told = RungWork(ROUND, work, progress)
-    with ThreadPoolExecutor(threads, "recover") as pool:
-        walk = _Walk(twins, places, parameters, stages, samples, Shelf(folder, limit=memory), pool, threads)
+    work = round_work(twins.float_model, layers, parameters, context.data.samples[0], known)
+    told = RungWork(ROUND, work, context.progress)
+    with ThreadPoolExecutor(context.machine.threads, "recover") as pool:
+        walk = _Walk(context, parameters, written, stages, pool)
         for index in range(len(stages)):
             stage = stages.popleft()  # Its constants go with it.
             layer = next((layers[name] for name in stage.nodes if name in layers and not stop()), None)
@@ -130,11 +156,12 @@ def recover_rounding(
                 solved[layer.name] = found
                 if checkpoint is not None:
                     checkpoint.note(solved)
-            told.tell(layer.name, solved.values())
+            told.layer_done(layer.name, solved.values())
     before, after = walk.sqnr()
-    return RecoveredRounding(
-        layers=solved, refused=refused, before=before, after=after, decided=_all_of(solved)
-    )
+    decided = DecidedConstants()
+    for item in solved.values():
+        decided = decided.changed(item.decided)
+    return RecoveredRounding(layers=solved, refused=refused, before=before, after=after, decided=decided)
 
 
 def round_work(
@@ -148,7 +175,7 @@ def round_work(
 
     Of ``known`` layers nothing is chosen any more.
     """
-    pieces = (*samples.fit, *samples.decide)
+    pieces = samples.pieces
     shapes = {name: array.shape for name, array in pieces[0].items()}
     counted = multiply_accumulates(float_model, shapes).counts
     often = STREAMS * sum(map(samples_in, pieces)) / samples_in(pieces[0])
@@ -166,29 +193,20 @@ def rows_wanted(layer: QuantizedLayer) -> int:
     return max(ROWS, ROWS_PER_INPUT * len(layer.geometry.block))
 
 
-def _all_of(solved: Mapping[str, SolvedLayer]) -> DecidedConstants:
-    found = DecidedConstants()
-    for item in solved.values():
-        found = found.changed(item.decided)
-    return found
-
-
 class _Walk:
     """The three streams, on their way through the stages."""
 
     def __init__(
         self,
-        twins: TwinGraphs,
-        places: Places,
+        context: RecoveryContext,
         parameters: Parameters,
+        written: tuple[TwinGraphs, Places],
         stages: Sequence[Stage],
-        samples: RecoverySamples,
-        shelf: Shelf,
         pool: ThreadPoolExecutor,
-        threads: int,
     ) -> None:
-        self._float_model, self._places, self._parameters = twins.float_model, places, parameters
-        self._pool, self._threads, self._shared = pool, threads, SharedReads()
+        (twins, self._places), samples, machine = written, context.data.samples[0], context.machine
+        self._float_model, self._parameters = twins.float_model, parameters
+        self._threads, self._shared = machine.threads, SharedReads()
         self._fit, self._first_judged, pieces = len(samples.fit), samples.first_judged, samples.pieces
         self._count = len(pieces)
         self._outputs = [value.name or "" for value in twins.float_model.graph.outputs]
@@ -198,9 +216,11 @@ class _Walk:
         self._samples, self._set_aside = sum(sizes), sum(aside)
         self._firsts = [sum(own[:piece]) for own in (sizes, aside) for piece in range(len(own))]
         judged = {*self._outputs} - self._read
-        self._floating = SampleStream(twins.pairs, pieces, shelf, judged, self._first_judged)
-        self._quantized = SampleStream(twins.pairs, pieces, shelf, judged, self._first_judged)
-        self._nearest = SampleStream(twins.pairs, samples.judge, shelf, judged)
+        limit = machine.memory // MEMORY_SHARE if machine.memory is not None else IN_MEMORY
+        store = SpillStore(context.folder, limit=limit)
+        self._floating = SampleStream(twins.pairs, pieces, store, pool, judged, self._first_judged)
+        self._quantized = SampleStream(twins.pairs, pieces, store, pool, judged, self._first_judged)
+        self._nearest = SampleStream(twins.pairs, samples.judge, store, pool, judged)
 
     def through(
         self, index: int, stage: Stage, layer: QuantizedLayer | None, known: Mapping[str, SolvedLayer]
@@ -208,27 +228,27 @@ class _Walk:
         """Take all streams through a stage; return what was chosen for its layer, or why nothing was."""
         form = stage.quantized or stage.floating
         solved: SolvedLayer | str | None = known.get(layer.name) if layer is not None else None
-        model = form.model
+        model: StoredModel | None = None
         # With the constants of rounding to nearest, before they are changed below, to judge the whole by.
         last = self._dropped[index]
-        self._nearest.run(form, model, self._pool, last=last)
+        self._nearest.run(form, last=last)
         # Outputs that nothing reads only judge, and those of a language model are the largest tensors of all.
         is_open = layer is not None and solved is None
         has_targets = layer is not None and is_open and not layer.is_table
         first = self._first_judged if not has_targets and self._read.isdisjoint(stage.outputs) else 0
         if not has_targets:
-            self._floating.run(stage.floating, stage.floating.model, self._pool, first=first, last=last)
+            self._floating.run(stage.floating, first=first, last=last)
         if layer is not None and is_open:
             solved = self._solved(layer, self._data(stage, layer, last))
         if isinstance(solved, SolvedLayer):
-            model = _changed(model, replaced_arrays(solved.decided, self._places))
+            model = _changed(form.model, replaced_arrays(solved.decided, self._places))
         # After the layer is solved: what follows reads what the recovered layer gives.
-        self._quantized.run(form, model, self._pool, first=first, last=last)
+        self._quantized.run(form, model, first=first, last=last)
         return solved
 
     def _solved(self, layer: QuantizedLayer, data: LayerData) -> SolvedLayer | str:
         subject = (self._float_model, self._parameters, layer)
-        if by_blocks(layer):
+        if layer.is_by_blocks:
             return solve_blocks(*subject, data, self._shared, threads=self._threads)
         return solve_layer(*subject, data, threads=self._threads)
 
@@ -266,8 +286,7 @@ class _Walk:
                 rows = data.learn if piece < self._fit else data.decide
                 rows.add(piece, read(piece), read(piece), first=self._firsts[piece])
             return data
-        floating = stage.floating
-        self._floating.run(floating, floating.model, self._pool, tap=layer.makes, tapped=collect, last=last)
+        self._floating.run(stage.floating, tap=(layer.makes, collect), last=last)
         return data
 
     def _lost(self, layer: QuantizedLayer) -> Callable[[int, Array], Array]:
@@ -292,9 +311,7 @@ class _Walk:
         if layer.reads in stage.inputs:
             return lambda piece: self._quantized.floats(layer.reads, piece)
         found: dict[int, Array] = {}
-        self._quantized.run(
-            form, form.model, self._pool, tap=layer.reads, tapped=found.__setitem__, keep=False
-        )
+        self._quantized.run(form, tap=(layer.reads, found.__setitem__), keep=False)
         return found.__getitem__
 
 
@@ -307,6 +324,6 @@ def _changed(model: StoredModel, constants: Mapping[str, Array]) -> StoredModel:
 
 
 def _forget_constants(model: ir.Model) -> None:
-    """Let go of constants: a graph refers to itself, and waits for a search that is off during an export."""
+    """Release constants: a graph refers to itself, and waits for a search that is off during an export."""
     for value in constants_of(model):
         value.const_value = None

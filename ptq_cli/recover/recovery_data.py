@@ -22,29 +22,67 @@ from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.recovery_rungs import exporting_rungs
-from ptq_cli.recover.range_effects import Judge, KnownCosts, Outputs, model_sqnr
-from ptq_cli.recover.recovery_samples import JUDGED, RecoverySamples, samples_in
+from ptq_cli.recover.output_noise import Judge, Outputs, Piece, model_sqnr
+from ptq_cli.recover.range_effects import KnownCosts
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.resolve import Resolved, no_data, open_data
 
-MOST_SAMPLES = 512
-"""More cost time, and gave 0.1 dB; see docs/recovery.md."""
-SET_ASIDE = 8
-"""Every eighth sample decides."""
-FEW = 4
-"""Samples of a piece that cannot be divided by taking rows."""
-PIECE = 32
-"""Samples that run together. A constant, so that the result does not depend on the batch size."""
-MEASURED_ON, TOGETHER = 16, 4
-"""Samples that the candidates are measured on that seem best, and how many run together."""
+MOST_SAMPLES = 512  # more cost time, and gave 0.1 dB; see docs/recovery.md
+JUDGED = 3 / 8  # least share of the samples that judge whether a model as a whole is better
+SET_ASIDE = 8  # every eighth sample decides
+FEW = 4  # samples of a piece that cannot be divided by taking rows
+PIECE = 32  # samples that run together: a constant, so that results do not depend on the batch size
+MEASURED_ON, TOGETHER = 16, 4  # samples on which the best candidates are measured, and how many run together
+# Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
+# only ``max`` for all tensors is tried.
 MOST_WORK = 2e12
-"""Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
-only ``max`` for all tensors is tried."""
 
-Piece = Mapping[str, Array]
 Pieces = Iterator[tuple[Piece, bool]]
-Build = Callable[[Placement], tuple[ir.Model, Plan]]
-"""Makes the quantized graph of a placement, and its plan."""
+Build = Callable[[Placement], tuple[ir.Model, Plan]]  # makes the quantized graph of a placement, and its plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoverySamples:
+    """What a pass learns from, and what it is judged by.
+
+    Attributes:
+        fit, decide: the model's inputs, in pieces of some samples each; no sample is in both.
+    """
+
+    fit: Sequence[Mapping[str, Array]]
+    decide: Sequence[Mapping[str, Array]]
+
+    @property
+    def pieces(self) -> list[Mapping[str, Array]]:
+        """All of them, those held out last."""
+        return [*self.fit, *self.decide]
+
+    @property
+    def judge(self) -> list[Mapping[str, Array]]:
+        """The last of them, which judge whether the model as a whole is better."""
+        return self.pieces[self.first_judged :]
+
+    @property
+    def first_judged(self) -> int:
+        """The first of the last pieces that have three eighths of the samples.
+
+        Of fewer one or two make most of the noise; that what was learned fits its own samples alone is rarer.
+
+        Example:
+            >>> import numpy as np
+            >>> one, part = {"x": np.zeros((28, 1))}, {"x": np.zeros((4, 1))}
+            >>> RecoverySamples(fit=[one] * 4, decide=[part] * 4).first_judged
+            2
+        """
+        sizes = [samples_in(piece) for piece in self.pieces]
+        enough = JUDGED * sum(sizes)
+        fits = range(len(self.fit) + 1)
+        return max(first for first in fits if not first or sum(sizes[first:]) >= enough)
+
+
+def samples_in(piece: Mapping[str, Array]) -> int:
+    """Return how many samples a piece has; 1 if none of its arrays has an axis."""
+    return max((len(array) for array in piece.values() if array.ndim), default=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from ptq_cli.core.documents import rounded
@@ -71,6 +71,84 @@ class Recovery:
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model."""
         return json.dumps([effect.table() for effect in self.effects])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangesByEffect:
+    """What the rung did."""
+
+    kept: Annotated[
+        bool, "Whether the output was better for it on the samples that judge; otherwise nothing was changed."
+    ]
+    before: Annotated[float, "SQNR of the outputs on these, without it, in dB."]
+    after: Annotated[float, "With it; the same if nothing is better."]
+    samples: Annotated[int, "How many samples were measured on."]
+    decided_by: Annotated[int, "How many samples judge."]
+    tensors: Annotated[int, "How many had a choice."]
+    methods: Annotated[
+        Mapping[str, str], "What was chosen, by tensor, where it is not the recipe's method."
+    ] = field(default_factory=dict)
+    within: Annotated[
+        Mapping[str, tuple[float, float]],
+        "Where ranges end because no reader tells values beyond apart, by tensor; infinite where none ends.",
+    ] = field(default_factory=dict)
+
+    @property
+    def reached(self) -> float:
+        """SQNR of the outputs on the held-out samples with what was kept, in dB."""
+        return self.after if self.kept else self.before
+
+    @property
+    def changed(self) -> int:
+        """How many tensors have another range than the recipe's method gives."""
+        return len(self.methods.keys() | self.within.keys())
+
+    def metadata(self) -> str:
+        """Return it as JSON, for the metadata of the model; an SQNR that is not finite is null."""
+        sqnr = [rounded(value) for value in (self.before, self.after)]
+        return json.dumps(
+            {
+                "kept": self.kept,
+                "sqnr_db": sqnr,
+                "samples": self.samples,
+                "decided_by": self.decided_by,
+                "methods": dict(self.methods),
+                "within": {source: list(map(rounded, ends)) for source, ends in self.within.items()},
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FloatLayers:
+    """What the rung did."""
+
+    layers: Annotated[tuple[str, ...], "Layers that it left in float, those that gain the most first."] = ()
+    dynamic: Annotated[tuple[str, ...], "Layers for which it had ranges found at each run, likewise."] = ()
+    before: Annotated[
+        float, "SQNR of the worst output without what the weights lose, or 30 dB or more that it surely has."
+    ]
+    after: Annotated[float, "SQNR of the worst output with these."]
+    weights_lose: Annotated[float, "By how many dB the weights lower it before; 0 if it is enough."] = 0.0
+    decided_by: Annotated[int, "How many samples that was measured on."]
+    slower: Annotated[float, "Share of its time that the model takes longer for them, by an estimate."] = 0.0
+    more: Annotated[tuple[str, ...], "Where that is not enough: layers that would have to be in float."] = ()
+    more_dynamic: Annotated[tuple[str, ...], "And layers that would have to find ranges at each run."] = ()
+    more_sqnr: Annotated[float, "SQNR of the worst output with those; NaN without."] = math.nan
+    more_slower: Annotated[float, "Share of its time that the model would take longer for those."] = 0.0
+    reached: Annotated[float, "SQNR of the file's worst output, where that is below 22 dB; or NaN."] = (
+        math.nan
+    )
+    refused: Annotated[str, "Why no layer was looked at; empty otherwise."] = ""
+
+    def metadata(self) -> str:
+        """Return it as JSON, for the metadata of the model."""
+        sqnr = [rounded(self.before), rounded(self.after)]
+        found: dict[str, object] = {"layers": self.layers, "dynamic": self.dynamic, "sqnr_db": sqnr}
+        found |= {"slower": round(self.slower, 4)}
+        found |= {"samples": self.decided_by, "reached_db": rounded(self.reached)}
+        more = {"layers": self.more, "dynamic": self.more_dynamic, "sqnr_db": rounded(self.more_sqnr)}
+        more |= {"slower": round(self.more_slower, 4)}
+        return json.dumps(found | ({"more": more} if self.more or self.more_dynamic else {}))
 
 
 def recovered_db(origin: Mapping[str, str]) -> dict[str, float]:

@@ -38,15 +38,21 @@ from ptq_cli.recipe.recovery_rungs import (
     rewriting_rungs,
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
-from ptq_cli.recover.limited_metric import LimitedMetric, gain_in_words, limited_metric
-from ptq_cli.recover.metric_gain import MetricGain
-from ptq_cli.recover.recovery_samples import RecoverySamples
-from ptq_cli.recover.rescale_model import LITTLE, SAME, RescaledModel, Seen, rescale_model
+from ptq_cli.recover.limited_metric import LimitedMetric, MetricGain, gain_in_words, limited_metric
+from ptq_cli.recover.recovery_data import RecoverySamples
+from ptq_cli.recover.rescale_model import LITTLE, SAME, QuantizedForm, RescaledModel, Seen, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.resolve import Resolved
 
-# What was done to the channels of a float model before it was calibrated, in words and values.
+MOST_SAMPLES = 64  # ranges of channels need fewer than ranges of tensors: they decide factors, not scales
+SET_ASIDE = 2  # every second piece decides: nothing is fitted to the others but ranges
+CLEAR_GAIN = 3.0  # dB that what nobody asked for by name has to gain; less may be chance
+FEWEST_PIECES = 8  # if there are as many samples
+PIECE = 4  # samples that run together: every tensor that is looked at is in memory at once
+# Copies of a piece's tensors and of the weights that may be in memory at once, with compared outputs
+# and what the allocators keep; six of the tensors were measured on a model of large ones.
+MOST_TENSORS, MOST_WEIGHTS = 8, 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,21 +134,6 @@ class Rescaling:
         return change if self.metric is None else f"{change}; {gain_in_words(self.metric)}"
 
 
-MOST_SAMPLES = 64
-"""Ranges of channels need fewer samples than ranges of tensors: they decide factors, not scales."""
-SET_ASIDE = 2
-"""Every second piece decides: nothing is fitted to the others but ranges."""
-CLEAR_GAIN = 3.0
-"""In dB: what nobody asked for by name is kept only if it gains so much; less may be chance."""
-FEWEST_PIECES = 8
-"""If there are as many samples."""
-PIECE = 4
-"""Samples that run together: every tensor that is looked at is in memory at once."""
-MOST_TENSORS, MOST_WEIGHTS = 8, 6
-"""Copies of a piece's tensors and of the weights that may be in memory at once, with compared outputs
-and what the allocators keep; six of the tensors were measured on a model of large ones."""
-
-
 def rescaled(
     subject: CalibrationSubject, resolved: Resolved, progress: ProgressCallback
 ) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
@@ -170,19 +161,17 @@ def rescaled(
         if unfit:
             done.append(Rescaling(rung=rung, reason=unfit, is_limited=is_limited))
             continue
-        found = rescale_model(
-            subject.model.model,
-            _with_few_bits(subject.plan, recipe.activations),
-            samples,
-            _trial_bits(bits or BYTE, resolved),
-            kind,
+        form = QuantizedForm(
+            plan=_with_few_bits(subject.plan, recipe.activations),
+            samples=samples,
+            bits=_trial_bits(bits or BYTE, resolved),
             judged=_judged(subject, resolved),
             by_row=by_row,
-            least_gain=_least_gain(samples, by_row=by_row) if rung in by_default else None,
             watch=watch,
-            known=known,
             threads=resolved.machine.threads,
         )
+        least_gain = _least_gain(samples, by_row=by_row) if rung in by_default else None
+        found = rescale_model(subject.model.model, form, kind, least_gain=least_gain, known=known)
         known = found.seen  # The next rung begins with the model that this one has left.
         done.append(_told(rung, found, samples, subject.model.inputs))
         if found.kept:
@@ -196,18 +185,14 @@ def _with_model(
     subject: CalibrationSubject, found: RescaledModel, told: Rescaling, resolved: Resolved
 ) -> CalibrationSubject:
     model = found.model
-    earlier = json.loads(model.metadata_props.get(RESCALED, "[]"))
-    model.metadata_props[RESCALED] = json.dumps([*earlier, told.values()])
-    earlier = subject.model.stored
-    stored = serialize(model)
-    if (
-        earlier.folder is not None
-    ):  # Its constants are in memory and in the file that goes with the earlier one.
+    done = json.loads(model.metadata_props.get(RESCALED, "[]"))
+    model.metadata_props[RESCALED] = json.dumps([*done, told.values()])
+    earlier, stored = subject.model.stored, serialize(model)
+    if earlier.folder is not None:  # Its constants are in memory, and in the file that goes with that model.
         stored = store_mapped(model, earlier.folder.parent, subject.model.file.path.name)
     check_stored(stored, model, subject.model.file.path.name)
     earlier.discard()
-    changed = replace(subject.model, model=model, stored=stored)
-    data = subject.data
+    changed, data = replace(subject.model, model=model, stored=stored), subject.data
     if data is not None:
         data = with_states(data, resolved.recipe.data, model, stored)
     return replace(subject, model=changed, data=data, plan=make_plan(model, resolved.target))

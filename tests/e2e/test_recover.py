@@ -17,7 +17,7 @@ from ptq_cli.core import process
 from ptq_cli.core.progress import Progress, RungProgress, silent
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.qdq.metadata import RECOVERY
-from ptq_cli.recover import run_rungs as recovering
+from ptq_cli.recover import recover_rounding as recovering
 from tests.unit.plan.graphs import build
 
 CONVOLUTIONS = """(float[n, 4, 10, 10] x) => (float[n, 5] y)

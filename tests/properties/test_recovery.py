@@ -7,14 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recover.second_moments import (
-    Quadratic,
-    SecondMoments,
-    centered,
-    fit_least_squares,
-    quadratic_forms,
-    second_moments,
-)
+from ptq_cli.recover.least_squares import Quadratic, centered, fit_least_squares, quadratic_forms
+from ptq_cli.recover.second_moments import SecondMoments, second_moments
 
 SEEDS = st.integers(0, 2**32 - 1)
 

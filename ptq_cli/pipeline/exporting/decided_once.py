@@ -32,8 +32,8 @@ from ptq_cli.qdq.write.site_parameters import (
 )
 from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.recover.decided_model import DecidedModel
-from ptq_cli.recover.quantized_layer import QuantizedLayer, bias_values, quantized_layers
-from ptq_cli.recover.run_rungs import free_scales
+from ptq_cli.recover.layer_state import bias_values
+from ptq_cli.recover.quantized_layer import QuantizedLayer, quantized_layers
 from ptq_cli.setup.run_directory import RunDirectory
 
 Floats = npt.NDArray[np.float64]
@@ -120,7 +120,7 @@ class DecidedWeights:
 
 def _layers(graph: ir.Model, made: DecidedModel) -> list[tuple[bytes, QuantizedLayer]]:
     """Return the layers whose weights can be chosen again, each with a digest of the weight and its form."""
-    layers, _ = quantized_layers(graph, made.plan, made.parameters, free_scales(made.placement))
+    layers, _ = quantized_layers(graph, made)
     found = []
     for layer in layers.values():
         # Names differ between files that hold the same weight; how it is quantized may not.

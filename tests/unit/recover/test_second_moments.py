@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from ptq_cli.recover import input_moments as byte_products
-from ptq_cli.recover.input_moments import MOST_ROWS, ByteRows, byte_moments
-from ptq_cli.recover.second_moments import second_moments
+from ptq_cli.recover import second_moments as byte_products
+from ptq_cli.recover.second_moments import MOST_ROWS, ByteRows, byte_moments, second_moments
 from ptq_cli.runtime.probes import is_signed_exact
 
 
