@@ -26,10 +26,10 @@ from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
 from ptq_cli.pipeline.exporting.decide_model import CalibratedModel, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
-from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
+from ptq_cli.pipeline.exporting.written_metadata import report_layers, write_metadata
 from ptq_cli.pipeline.run_verify import require_right_kernels
 from ptq_cli.placement.fastest_placement import LatencyPreference
-from ptq_cli.placement.placed_graph import prove_powers_of_two
+from ptq_cli.placement.fixed_point_proof import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target

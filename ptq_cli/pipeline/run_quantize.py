@@ -17,7 +17,8 @@ from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evalu
 from ptq_cli.pipeline.evaluation.made_reports import Evaluated, EvaluationResult
 from ptq_cli.pipeline.exporting.decide_model import CalibratedModel
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
-from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
+from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exporting.written_metadata import report_layers
 from ptq_cli.pipeline.run_calibrate import Calibrated, CalibrationResult, make_calibration
 from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.run_export import Exported, ExportResult, discard_recovery, make_export

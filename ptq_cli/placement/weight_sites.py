@@ -1,4 +1,4 @@
-"""Sites of weights with the formats of their quantizers, and the opset that these need."""
+"""Sites of weights and of tables in blocks with the formats of their quantizers, and the opset they need."""
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
@@ -29,8 +29,9 @@ from ptq_cli.recipe.quantizer_families import (
 from ptq_cli.recipe.quantizer_settings import described
 from ptq_cli.recipe.sections import FLOAT16
 
+# MatMulNBits of ONNX Runtime 1.31 gives wrong numbers for 2 bits if their number is not a multiple of it.
 OUTPUTS_OF_QUARTERS = 4
-"""MatMulNBits of ONNX Runtime 1.31 gives wrong numbers for 2 bits if their number is not a multiple of it."""
+TABLE = "Gather"
 
 
 def formatted_sites(
@@ -123,12 +124,6 @@ def oldest_opset(
     newer = PACKED_OPSET if packs or blocks or wide or float_type == FLOAT16 else 0
     quarters = any(site.block_kernel and site.format.bits <= QUARTER_BYTE for site in families)
     return max(target.opset, newer, QUARTER_BYTE_OPSET if quarters else 0, *known)
-
-
-# Tables of embeddings that are stored in blocks, and looked up there.
-
-
-TABLE = "Gather"
 
 
 def with_tables(model: ir.Model, plan: Plan, settings: TensorSettings, target: Target) -> Plan:

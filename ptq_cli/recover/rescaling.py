@@ -23,7 +23,7 @@ from ptq_cli.models.files.stored import check_stored, is_large, serialize, store
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
-from ptq_cli.placement.planning import as_asked
+from ptq_cli.placement.activation_formats import as_asked
 from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan

@@ -16,15 +16,10 @@ from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.latency.latency_preference import prefer_latency
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel
+from ptq_cli.placement.moved_statistics import with_moved_statistics, with_statistics_of_parts
+from ptq_cli.placement.noisy_forms import without_noisy_forms
 from ptq_cli.placement.placed_graph import Placement, place
-from ptq_cli.placement.ranges import (
-    decide_activations,
-    require_ranges,
-    unsearched,
-    with_moved_statistics,
-    with_statistics_of_parts,
-    without_noisy_forms,
-)
+from ptq_cli.placement.ranges import decide_activations, require_ranges, unsearched
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.dynamic_layers import dynamic_candidates
 from ptq_cli.plan.formats import expose_clamps, fit_clamps, raise_zero_points
