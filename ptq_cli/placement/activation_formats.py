@@ -1,4 +1,4 @@
-"""A plan whose activations have the integers that a recipe asks for, and what a runtime makes of that."""
+"""A plan with the integers of activations that a recipe asks for; layers without a kernel stay float."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -57,7 +57,7 @@ def _float_reason(
     layers: Mapping[str, LayerPlan],
     target: Target,
 ) -> str:
-    """Return why a layer is computed in float between its pairs, or an empty string if it is not."""
+    """Reason why a layer is computed in float between its pairs, or an empty string if it is not."""
     edges = [value.name or "" for value in (*node.inputs, *node.outputs) if value is not None]
     formats = [sites[edge].format for edge in edges if edge in sites]
     # Those of fewer bits are held in the type's own integers, which is what a kernel reads.

@@ -125,7 +125,7 @@ def _leader(node: ir.Node) -> ir.Node | None:
 
 
 def _gates(node: ir.Node, source: ir.Value) -> bool:
-    """Return whether a value is read by an activation function and by the Mul of the two alone."""
+    """Whether a value is read by an activation function and by the Mul of the two alone."""
     product = sole_reader(node.outputs[0])
     readers = {reader for reader, _ in source.uses()}
     return product is not None and product.op_type == "Mul" and readers == {node, product}
@@ -205,7 +205,7 @@ def predicted(circuit: Circuit, seam: Seam, integer: Collection[int]) -> float:
 
 
 def _crosses(edge: Edge, integer: Collection[int]) -> bool:
-    """Return whether a tensor is quantized for an integer reader, or dequantized for a float one."""
+    """Whether a tensor is quantized for an integer reader, or dequantized for a float one."""
     source = edge.source is not None and edge.source in integer
     return any((reader in integer) != source for reader in edge.readers)
 

@@ -60,7 +60,7 @@ def _noise(
 
 
 def added_noise(statistics: TensorStatistics, before: QuantParameters, after: QuantParameters) -> float:
-    """Return how much more noise the result of a HardSwish has in integers than in float between its pairs.
+    """Return the noise that integers add to a HardSwish's result, beside float between its pairs.
 
     Units:
         decibels.

@@ -14,7 +14,7 @@ from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings
 
 
 def meant_activations(model: ir.Model, plan: Plan, rules: Rules) -> dict[str, Meant]:
-    """Return what means each activation of a plan, by the tensor whose statistics decide."""
+    """Return the names and operator types of each activation, by the tensor whose statistics decide."""
     around = names_around(model.graph)
     producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
     names: dict[str, dict[str, None]] = {}
@@ -38,7 +38,7 @@ def _computing(node: ir.Node | None, rules: Rules) -> list[ir.Node]:
 
 
 def meant_weights(model: ir.Model, sites: Sequence[WeightSite]) -> dict[WeightSite, Meant]:
-    """Return what means each weight: its own name, and its layer's."""
+    """Return the names and operator types of each weight: its own name, and its layer's."""
     ops = {node.name: node.op_type for node in every_node(model.graph)}
     around = names_around(model.graph)
     return {
@@ -47,7 +47,7 @@ def meant_weights(model: ir.Model, sites: Sequence[WeightSite]) -> dict[WeightSi
 
 
 def meant_layers(model: ir.Model) -> dict[str, Meant]:
-    """Return what means each layer: its name, and those of its outputs and of the layers around it."""
+    """Return the names of each layer: its own, and those of its outputs and of the layers around it."""
     found, around = {}, names_around(model.graph)
     for node in every_node(model.graph):
         names = [node.name, *(item.name for item in node.outputs), *around.get(node.name or "", ())]

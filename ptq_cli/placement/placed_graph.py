@@ -98,7 +98,7 @@ def place(
     *,
     may_be_empty: bool = False,
 ) -> Placement:
-    """Return what is quantized and by which quantizers.
+    """Return the plan of a model with the quantizer of each tensor.
 
     With a calibration, joins of unlike ranges stay float, and so does what was never run. ``may_be_empty``
     returns the reasons alone where nothing can be quantized.

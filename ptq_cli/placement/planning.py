@@ -50,7 +50,7 @@ class Planning:
         *,
         may_be_empty: bool,
     ) -> "Planning":
-        """Return what the settings of a model's tensors demand of its plans."""
+        """Return a planning that meets the settings of a model's tensors."""
         families, modes = settings.weight_families, settings.modes
         reasons = {name: ACTIVATIONS_IN_FLOAT for name, mode in modes.items() if mode == FLOAT}
         for site, family in families.items():
@@ -156,7 +156,7 @@ def _worth_it(
 
 
 def _reason_in_float(family: WeightFamily, target: Target) -> str:
-    """Return why a layer with such a weight is computed in float, or an empty string if it is not."""
+    """Reason why a layer with such a weight is computed in float, or an empty string if it is not."""
     if family.float_reason:
         return family.float_reason
     if isinstance(family, ScaledWeights) and family.block_size is not None:

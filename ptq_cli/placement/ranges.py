@@ -52,7 +52,7 @@ def decide_activations(
 
 
 def statistics_of(plan: Plan, source: str, calibration: Calibration) -> TensorStatistics:
-    """Return what decides a source's parameters: its statistics, or the union of those tied to it."""
+    """Statistics that decide a source's parameters: its own, or the union of those tied to it."""
     return union_of(plan.members(source), calibration)
 
 

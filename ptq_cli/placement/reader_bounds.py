@@ -83,7 +83,7 @@ def saturated(function: Callable[[Values], Values], tolerance: float) -> Bounds:
 
 
 def _function_of(node: ir.Node, value: ir.Value) -> Callable[[Values], Values] | None:
-    """Return what a reader computes of a value alone, if it is flat somewhere."""
+    """Function that a reader computes of a value alone, if it is flat somewhere."""
     if node.domain:
         return None
     if node.op_type == "HardSigmoid":
@@ -122,4 +122,4 @@ FUNCTIONS: Mapping[str, Callable[[Values], Values]] = {
     "Sigmoid": _sigmoid,
     "Tanh": np.tanh,
 }
-"""By operator, with its default attributes: what it makes of a value."""
+"""Functions of a value by operator, with its default attributes."""

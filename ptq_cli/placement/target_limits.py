@@ -168,7 +168,7 @@ def block_rule(family: WeightFamily, target: Target, op_type: str, mode: str) ->
 def unread_blocks(
     family: WeightFamily, target: Target, op_type: str, mode: str, weight: ir.Value | None
 ) -> str:
-    """Return why no kernel reads a weight in blocks, where a target has one for others; or ""."""
+    """Reason why no kernel reads a weight in blocks, where a target has one for others; or ""."""
     is_in_blocks = isinstance(family, ScaledWeights) and family.block_size is not None
     if mode != FLOAT or not is_in_blocks or not has_block_kernels(target):
         return ""
@@ -190,7 +190,7 @@ def unread_blocks(
 def shorter_block(
     family: WeightFamily, site: WeightSite, target: Target, op_type: str, mode: str, shape: tuple[int, ...]
 ) -> str:
-    """Return why a runtime cannot read blocks that do not divide the inputs (ONNX Runtime can), or ""."""
+    """Reason why a runtime cannot read blocks that do not divide the inputs (ONNX Runtime can), or ""."""
     rule = block_rule(family, target, op_type, mode)
     size = family.block_size if isinstance(family, ScaledWeights) else None
     if rule is None or size is None or target.runtime == ONNXRUNTIME or site.axis is None:
@@ -200,7 +200,7 @@ def shorter_block(
 
 
 def has_block_kernels(target: Target) -> bool:
-    """Return whether a target has a kernel for weights in blocks."""
+    """Whether a target has a kernel for weights in blocks."""
     return any(rule.blocks is not None for rule in target.op.values())
 
 

@@ -262,7 +262,7 @@ def _changed_families(
     recipe: TensorRecipe,
     target: Target,
 ) -> Iterator[str]:
-    """Yield the tensors whose quantizer is not that which the recipe names for all."""
+    """Yield the tensors with another quantizer than the recipe names for all."""
     plain = activation_family(recipe.activations)
     yield from (source for source, found in activations.items() if found != plain)
     general = {
@@ -273,7 +273,7 @@ def _changed_families(
 
 
 def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
-    """Return whether two settings decide differently, where ``method`` names the field that counts."""
+    """Whether two settings decide differently, where ``method`` names the field that counts."""
     if getattr(one, method) != getattr(other, method):
         return True
     return one.percentile != other.percentile and getattr(one, method) in (AUTO, "percentile")

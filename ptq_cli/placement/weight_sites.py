@@ -64,7 +64,7 @@ def _is_plain(family: WeightFamily) -> bool:
 
 
 def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], target: Target) -> int:
-    """Return how many bits a weight gets: those that are asked for, if the kernel computes them correctly."""
+    """Bits of a weight: those that are asked for, if the kernel computes them correctly."""
     if site.block_axis is not None:
         return table_bits(family.bits, target)
     outputs = shape[site.axis] if site.axis is not None else 1
@@ -154,7 +154,7 @@ def with_tables(model: ir.Model, plan: Plan, settings: TensorSettings, target: T
 
 
 def _stays_float(graph: ir.Graph, site: WeightSite, stored: Container[str]) -> bool:
-    """Return whether a layer in float reads the table, as it is or transposed."""
+    """Whether a layer in float reads the table, as it is or transposed."""
     table = graph.initializers[site.tensor]
     turned = constant_shape(table)[::-1]
     twins = [

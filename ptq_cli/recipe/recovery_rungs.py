@@ -46,7 +46,7 @@ def mode_of(settings: "ActivationSettings") -> str:
 
 
 def granularity_of(settings: "ActivationSettings") -> str:
-    """Return what shares a scale of activations that become integers at each run.
+    """Granularity of the scales of activations that become integers at each run.
 
     Example:
         >>> from ptq_cli.recipe.sections import ActivationSettings
@@ -57,7 +57,7 @@ def granularity_of(settings: "ActivationSettings") -> str:
 
 
 def needs_ranges(recipe: "Recipe") -> bool:
-    """Return whether a recipe may ask for an activation whose range has to be measured."""
+    """Whether a recipe may ask for an activation whose range has to be measured."""
     overridden = [item.activations for item in recipe.override if item.activations is not None]
     modes = [recipe.activations.mode or STATIC, *(item.mode for item in overridden if item.mode)]
     return any(mode not in WITHOUT_RANGES for mode in modes)

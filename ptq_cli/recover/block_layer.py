@@ -208,7 +208,7 @@ def solve_blocks(
 
 
 def _share(factor: Factor, sums: _SumsOfParts, judged: slice, weights: Float64s) -> float:
-    """Return how far to go towards the optimum of all rows, as ``share_that_holds``; ``factor`` is theirs."""
+    """Share of the way to the optimum of all rows, as ``share_that_holds``; ``factor`` is theirs."""
     # One after the other: the moments of some thousand inputs are as large as ten of their layers.
     moments = sums.each("learn", judged)
     rows = moments.rows
@@ -225,7 +225,7 @@ class _Chosen:
 
     Attributes:
         power: of what they make.
-        errors: of it, with what was there and with this; ``held_out`` likewise, on samples to decide by.
+        errors: of the output before and after; ``held_out``: the same on samples to decide by.
     """
 
     codes: Codes

@@ -194,7 +194,7 @@ class _SpaceTrial:
         return total
 
     def _noise(self, factors: Factors) -> dict[str, Factors]:
-        """Return what rounding adds to each channel, before it got its factor, by the source of the grid."""
+        """Rounding noise of each channel, before its factor, by the source of the grid."""
         noise: dict[str, Factors] = {}
         # Where rows get their scales at each run, nothing between layers is rounded.
         for item in self._held if not self._by_row else ():
@@ -237,7 +237,7 @@ class _SpaceTrial:
         return result
 
     def _mean_reach(self, count: int) -> Factors:
-        """Return how far each channel reaches, as a geometric mean over the tensors of the space.
+        """Reach of each channel, as a geometric mean over the tensors of the space.
 
         Those that are only added count, too: with few bits an Add loses as much as what a layer reads.
         """

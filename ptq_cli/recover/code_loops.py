@@ -102,7 +102,7 @@ def beside(code: float, partner: float, most: float) -> float:  # pragma: no cov
 
 @compiled
 def all_fit(codes: Float64s, partners: Int64s, most: float) -> bool:  # pragma: no cover - compiled
-    """Return whether no pair exceeds what its integers may add up to."""
+    """Whether no pair exceeds the largest sum of its integers."""
     for i in range(codes.shape[0]):
         for m in partners[i]:
             if m > i and codes[i] * codes[m] > 0.0 and abs(codes[i] + codes[m]) > most:

@@ -172,7 +172,7 @@ class _Search:
 def _measure(
     models: ModelMaker, floats: ir.Model, outputs_sqnr: Judge
 ) -> Callable[[Placement, float], tuple[float, float]]:
-    """Return what tells the SQNR of a placement's worst output, but for what the weights lose, and that.
+    """Return a function of a placement: SQNR of its worst output but for the loss of weights, and that loss.
 
     The first model below what is wanted tells of all whether float weights are better than its own. One that
     surely has less than what it is asked about, ``at_least``, may have minus infinity.
@@ -198,7 +198,7 @@ def _measure(
 
 
 def reached_sqnr(context: RecoveryContext, found: FloatLayers, made: ir.Model | None) -> FloatLayers:
-    """Return what was done with what the whole model ``made`` has reached, if that may not be enough.
+    """Add the SQNR that the whole model ``made`` has reached, if that may not be enough.
 
     Without one, it is the model that was measured, with its own weights.
     """
@@ -211,7 +211,7 @@ def reached_sqnr(context: RecoveryContext, found: FloatLayers, made: ir.Model | 
 
 
 def _judge(context: RecoveryContext, floats: ir.Model, most: int) -> tuple[Judge, int]:
-    """Return what tells the SQNR of the worst output, and on how many samples: those held out come first."""
+    """Return the judge of the worst output, and its number of samples: those held out come first."""
     data, samples = context.data, context.data.samples[0]
     if most > JUDGED_FAR_ON:
         affordable = int(MOST_WORK / (MODELS * sample_work(floats, samples.decide[0], data.inputs) + 1))

@@ -104,7 +104,7 @@ class Steps:
         return Step(both, last.left - self._noise[source] / self._total, last.slower + added)
 
     def _move(self, source: str) -> Move:
-        """Return what may become of the layers around a tensor so that it is on no calibrated grid."""
+        """Move of the layers around a tensor after which it is on no calibrated grid."""
         makers, readers = _around(self._model, self._base, self._target, source)
         if readers and self._could_be_dynamic.issuperset(readers):  # It takes less time than float.
             return (), readers
@@ -127,7 +127,7 @@ class Steps:
         return self._plans[move]
 
     def _slower_by(self, profile: MachineProfile | None) -> Callable[[Plan], float]:
-        """Return what tells by which share of its time the model is slower with another plan than it is now.
+        """Return a function of a plan: the share of its time by which the model is slower than now.
 
         An estimate does not depend on the machine.
         """

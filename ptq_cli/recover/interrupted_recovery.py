@@ -36,7 +36,7 @@ Identity = Mapping[str, str]
 
 
 def rung_identity(rung: str, calibration: Calibration, parameters: Parameters) -> dict[str, str]:
-    """Return what the choices of a rung depend on.
+    """Digests of everything that the choices of a rung depend on, by name.
 
     Ranges, layers in float, and settings of weights are all in what was decided before the rung.
     """
@@ -78,7 +78,7 @@ class RecoveryCheckpoint:
         self._progress(Progress(STAGE, 0, None, note))
 
     def earlier(self, layers: Mapping[str, QuantizedLayer], parameters: Parameters) -> dict[str, SolvedLayer]:
-        """Return what an interrupted run has chosen of these layers."""
+        """Choices of an interrupted run for these layers."""
         known: dict[str, SolvedLayer] = {}
 
         def refusal(found: tuple[dict[str, Any], Arrays]) -> str:

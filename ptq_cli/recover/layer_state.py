@@ -71,7 +71,7 @@ class SolvedLayer:
 def layer_state(
     float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer, own: slice = EVERY
 ) -> LayerState:
-    """Return what the float model holds of a layer, and what was decided of it.
+    """Return a layer's float weight with its integers, scales and bias.
 
     Of one without groups, some output channels may be asked for, if blocks of their inputs have scales.
     """
@@ -116,7 +116,7 @@ def bias_values(float_model: ir.Model, parameters: Parameters, layer: QuantizedL
 def code_grid(
     layer: QuantizedLayer, state: LayerState, own: slice, step: float, largest: Float64s
 ) -> CodeGrid:
-    """Return which integers and scales channels may have: a bias of ``largest``, (M,), fits in int32."""
+    """Return the integers and scales that channels may have: a bias of ``largest``, (M,), fits in int32."""
     least = np.full(len(state.weight), SMALLEST_SCALE if layer.free else 0.0)
     if layer.free and state.bias is not None and isinstance(layer.bias, BiasSite):
         room = BIAS_ROOM * np.maximum(np.abs(state.bias), largest)
@@ -150,7 +150,7 @@ def _pair_partners(layer: QuantizedLayer, state: LayerState) -> Int64s | None:
 def decided_again(
     parameters: Parameters, layer: QuantizedLayer, codes: Codes, bias: Float64s | None, step: float
 ) -> DecidedConstants:
-    """Return what is decided of a layer with other integers and scales.
+    """Return a layer's constants with other integers and scales.
 
     Without a new bias, (M,), the layer keeps the one that it has; ``step`` is of what it reads.
     """

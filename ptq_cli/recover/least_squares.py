@@ -257,7 +257,7 @@ def share_that_holds(
     weights: Sequence[Float64s],
     factors: Sequence[Factor],
 ) -> float:
-    """Return how far to go, 0 to 1, from a model's weights to the optimum of some rows, judged by others.
+    """Return the share, 0 to 1, of the way from the weights to the optimum of some rows that others confirm.
 
     An optimum of few rows follows their noise, too. The share with the least error on the other rows is
     known in closed form. It would be larger for the optimum of both: noise falls with the number of rows.
@@ -298,7 +298,7 @@ def near_solution(matrix: Float64s, factor: Factor, right: Float64s) -> Float64s
 
 
 def held_share(gain: float, cost: float, learned: int, checked: int) -> float:
-    """Return how far to go, by what a change to the optimum of some rows gains and costs on others.
+    """Return the share of the way to an optimum, by its gain and cost on rows that it was not fitted to.
 
     Example:
         >>> held_share(1.0, 1.0, 300, 100), held_share(1.0, 3.0, 300, 100), held_share(-1.0, 1.0, 300, 100)

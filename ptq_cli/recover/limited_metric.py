@@ -52,13 +52,13 @@ class MetricWatch(Protocol):
         """Take the outputs of the next piece to decide by."""
 
     def gain_over(self, other: Any) -> MetricGain | None:
-        """Return how much better this form is than another one's watch; None if samples cannot tell."""
+        """Gain over the form of another watch; None if samples cannot tell."""
 
 
 def limited_metric(
     recipe: Recipe, model: ir.Model, pieces: Sequence[Batch]
 ) -> Callable[[], "LimitedMetric"] | None:
-    """Return what begins to follow the first limited metric that these samples can tell of one model.
+    """Return a factory of watches of the first limited metric that these samples have a value of.
 
     None if no metric is limited that has a value for each model, or the samples lack its labels, or are few.
     """
@@ -102,7 +102,7 @@ class LimitedMetric:
             self._metric = None
 
     def gain_over(self, other: "LimitedMetric") -> MetricGain | None:
-        """Return how much better this form is, from paired samples; None where they cannot tell."""
+        """Gain over another form, from paired samples; None where they cannot tell."""
         name, samples = self._judged.spec.name, sum(piece.size for piece in self._pieces)
         if self._metric is None or other._metric is None:
             return None
@@ -122,7 +122,7 @@ class LimitedMetric:
 
 
 def gain_in_words(metric: MetricGain, samples: str = "") -> str:
-    """Return what a metric gained or lost on ``samples``, or that it may be chance.
+    """Say by how much a metric rose or fell on ``samples``, or that it may be chance.
 
     Example:
         >>> found = MetricGain(name="top1", unit="share", before=0.5, after=0.75, gain=(0.125, 0.375))

@@ -155,7 +155,7 @@ def model_sqnr(
     known: dict[str, Outputs] | None = None,
     name: str = "",
 ) -> Judge:
-    """Return what tells the SQNR of a quantized model's outputs on samples, in dB, as ``of`` measures it.
+    """Return a judge of quantized models: SQNR of the outputs on samples, in dB, as ``of`` measures it.
 
     What the float model makes of them is kept in ``known`` by a name, if that is little.
     """

@@ -123,7 +123,7 @@ class _Layers:
         }
 
     def refusal(self, site: WeightSite, free: Mapping[WeightSite, bool]) -> str:
-        """Return why how it is stored keeps a weight from being chosen again, or an empty string."""
+        """Reason why a weight's form of storage keeps it as it is, or an empty string."""
         if site.dynamic:
             return "ranges of its activations are found at each run"
         if site.node not in self._nodes:
@@ -181,7 +181,7 @@ class _Layers:
         return self._bias_keys[bias_key(bias, self._parameters.biases[bias])] > 1
 
     def _bias_refusal(self, node: ir.Node, site: WeightSite, shape: Sequence[int]) -> str:
-        """Return why a bias in float cannot be changed, or an empty string."""
+        """Reason why a bias in float cannot be changed, or an empty string."""
         plain = node.inputs[2]
         assert plain is not None  # noqa: S101 - the caller has looked
         uses = [use for use in plain.uses() if (use.node.name, use.idx) not in self._stored]

@@ -31,8 +31,7 @@ from ptq_cli.recover.recovery_data import (
     one_sample,
     sample_work,
 )
-from ptq_cli.recover.recovery_effects import RangesByEffect
-from ptq_cli.recover.rescale_model import LITTLE
+from ptq_cli.recover.recovery_effects import LITTLE, RangesByEffect
 
 STAGE = "ranges"
 PERCENTILES = (99.999, 99.99, 99.9)
@@ -221,7 +220,7 @@ def method_of(settings: AmaxSettings) -> str:
 
 
 def range_candidates(plan: Plan, source: str, placement: Placement, calibration: Calibration) -> Candidates:
-    """Return what is tried for a tensor; nothing for one whose range is not chosen from its values."""
+    """Return a tensor's candidates; none for one whose range is not chosen from its values."""
     own = placement.settings.activations[source]
     if not isinstance(placement.settings.activation_families[source], ScaledActivations):
         return Candidates()

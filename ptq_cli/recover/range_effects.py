@@ -64,7 +64,7 @@ def range_costs(
     pieces: Sequence[Piece],
     trials: Trials,
 ) -> dict[str, Costs]:
-    """Return what each candidate of a tensor costs: how much of the model's outputs is noise.
+    """Return the noise share of the model's outputs for each candidate range, by tensor.
 
     The float model runs with one tensor on the grid of one candidate, all else in float; tensors that share
     parameters are on it together. Only what comes behind them is run again. On the first piece, which only
@@ -146,7 +146,7 @@ class _Told:
         self._done, self._finished = done, 0
 
     def of(self, now: int, later: int) -> Callable[[int], None]:
-        """Return what is told how many of the next runs, ``now``, are done; at most ``later`` follow."""
+        """Return a callback for how many of the next runs, ``now``, are done; at most ``later`` follow."""
         before = self._finished
 
         def tell(count: int) -> None:
@@ -163,7 +163,7 @@ def tensor_noise(
     pieces: Sequence[Piece],
     trials: Trials,
 ) -> dict[str, float]:
-    """Return how much of the model's outputs is noise when only one tensor is on its grid, by source.
+    """Return the noise share of the model's outputs with only one tensor on its grid, by source.
 
     Args: as of ``range_costs``, with the one grid of each source that is measured.
     """
@@ -205,7 +205,7 @@ def row_noise(
 
 
 def loudest(shares: Mapping[Name, float], most: int, quiet: float) -> list[Name]:
-    """Return what makes all but the share ``quiet`` of the noise, and at most so many, in the order given.
+    """Return the names with all but the share ``quiet`` of the noise, at most so many, in the order given.
 
     Edge case:
         Noise that is not finite is loud.

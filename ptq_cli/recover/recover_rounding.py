@@ -189,7 +189,7 @@ def round_work(
 
 
 def rows_wanted(layer: QuantizedLayer) -> int:
-    """Return how many rows of data a layer is fitted to, at most."""
+    """Largest number of rows of data that a layer is fitted to."""
     return max(ROWS, ROWS_PER_INPUT * len(layer.geometry.block))
 
 
@@ -290,7 +290,7 @@ class _Walk:
         return data
 
     def _lost(self, layer: QuantizedLayer) -> Callable[[int, Array], Array]:
-        """Return what adds to a layer's output what another input of the Add behind it has lost so far."""
+        """Return a function that adds the error so far of the other input of an Add to a layer's output."""
         other = residual_input(self._float_model, layer)
         if not (self._floating.has(other) and self._quantized.has(other)):
             return lambda _piece, made: made
@@ -304,7 +304,7 @@ class _Walk:
         return lost
 
     def _reader(self, stage: Stage, layer: QuantizedLayer) -> Callable[[int], Array]:
-        """Return what gives a layer's input in the quantized model: its integers where it has them."""
+        """Return a function of a piece: the layer's input in the quantized model, integers if it has them."""
         if layer.parameters is not None:
             return lambda piece: self._quantized.integers(layer.reads, piece)
         form = stage.quantized or stage.floating

@@ -43,7 +43,7 @@ Build = Callable[[Placement], tuple[ir.Model, Plan]]  # makes the quantized grap
 
 @dataclass(frozen=True, kw_only=True)
 class RecoverySamples:
-    """What a pass learns from, and what it is judged by.
+    """Samples to learn from, and to judge by.
 
     Attributes:
         fit, decide: the model's inputs, in pieces of some samples each; no sample is in both.
@@ -81,7 +81,7 @@ class RecoverySamples:
 
 
 def samples_in(piece: Mapping[str, Array]) -> int:
-    """Return how many samples a piece has; 1 if none of its arrays has an axis."""
+    """Number of samples of a piece; 1 if none of its arrays has an axis."""
     return max((len(array) for array in piece.values() if array.ndim), default=1)
 
 
@@ -107,7 +107,7 @@ class RecoveryData:
         return recovery_samples(self)
 
     def judge(self, float_model: StoredModel, threads: int) -> Judge:
-        """Return what tells the SQNR of a quantized model's outputs on the samples that judge, in dB.
+        """Judge of quantized models: SQNR of the outputs on the samples that judge, in dB.
 
         The number of threads does not change it.
         """
@@ -244,7 +244,7 @@ def _rows(piece: Piece, own: slice) -> dict[str, Array]:
 
 
 def _divides(inputs: Sequence[TensorSpec]) -> bool:
-    """Return whether pieces can be cut along the first axis of every input."""
+    """Whether pieces can be cut along the first axis of every input."""
     return not fixed_batch_size(inputs) and all(spec.samples_axis == 0 for spec in inputs)
 
 

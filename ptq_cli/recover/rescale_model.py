@@ -20,12 +20,12 @@ from ptq_cli.recover.channel_factors import TINY, SpaceFactors, find_factors
 from ptq_cli.recover.limited_metric import MetricGain, MetricWatch
 from ptq_cli.recover.output_noise import Noise, gain_interval, noise_of, sqnr_of
 from ptq_cli.recover.recovery_data import RecoverySamples
+from ptq_cli.recover.recovery_effects import LITTLE, Rescaling
 from ptq_cli.recover.space_samples import sample_spaces
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
 SAME = 1e-5  # largest difference of an output, as a share of its largest value, that counts as rounding
-LITTLE = 0.1  # dB: a smaller gain has to be sure
 
 Range = tuple[float, float]
 Kind = Callable[[ScaleSpace], bool]
@@ -39,32 +39,19 @@ class Seen:
     watch: MetricWatch | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RescaledModel:
     """What became of a model's channels.
 
     Attributes:
         model: the model with factors, or as it was.
-        spaces: how many groups of channels could have got factors.
-        chosen: those that did, or would have.
-        kept: whether the model has them.
-        before, after: SQNR of the quantized model's outputs on the samples to decide by, in dB.
-        gain: the ends of the 95 % interval of their difference.
-        difference: of the float model's outputs on these, as a share of their largest value.
-        seen: of the model's quantized form on these; None if it did not run.
-        metric: how much a watched metric gained.
+        told: what was done, but for the number of samples.
+        seen: of the model's quantized form on the samples to decide by; None if it did not run.
     """
 
     model: ir.Model
-    spaces: int
-    chosen: Sequence[SpaceFactors]
-    kept: bool = False
-    before: float = float("nan")
-    after: float = float("nan")
-    gain: tuple[float, float] = (float("nan"), float("nan"))
-    difference: float = 0.0
-    seen: Seen | None = None
-    metric: MetricGain | None = None
+    told: Rescaling
+    seen: Seen | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +94,7 @@ class QuantizedForm:
 def rescale_model(
     model: ir.Model,
     form: QuantizedForm,
+    rung: str,
     kind: Kind,
     *,
     least_gain: float | None = None,
@@ -117,7 +105,7 @@ def rescale_model(
     Requires: a prepared model. Ensures: the nodes and the names of all values are what they were, and on
     the samples to decide by its outputs are the same to 1e-5.
 
-    ``kind`` says which spaces are meant. The interval of the SQNR's gain must lie above ``least_gain`` dB;
+    ``kind`` says which spaces the ``rung`` means. The interval of the SQNR's gain must lie above ``least_gain`` dB;
     with None above 0, or a gain of 0.1 dB is enough. ``known`` is what was seen of the model's quantized
     form, if another kind of spaces has run it on these samples.
 
@@ -132,7 +120,7 @@ def rescale_model(
         found = sample_spaces(model, spaces, form.plan, form.samples, threads=form.threads)
         chosen = find_factors(spaces, found, form.bits, by_row=form.by_row)
     if not chosen:
-        return RescaledModel(model=model, spaces=len(spaces), chosen=(), seen=known)
+        return RescaledModel(model, Rescaling(rung=rung, possible=len(spaces), strengths={}), known)
     rescale(rescaled.graph, trace, _by_root(chosen))
     # One model's outputs at a time: logits of a language model are larger than its constants.
     wanted = list(form.outputs(serialize(model)))
@@ -151,18 +139,23 @@ def rescale_model(
     gain = gain_interval(without.noise, within.noise)
     metric = within.watch.gain_over(without.watch) if within.watch is not None else None
     kept = difference <= SAME and _is_better(after - before, gain[0], least_gain, metric)
-    return RescaledModel(
-        model=rescaled if kept else model,
-        spaces=len(spaces),
-        chosen=chosen,
+    reason = ""
+    if not difference <= SAME:
+        reason = f"the float model's own outputs would change by {difference:.1g} of their largest value"
+    told = Rescaling(
+        rung=rung,
         kept=kept,
+        groups=len(chosen),
+        possible=len(spaces),
         before=before,
         after=after,
         gain=gain,
         difference=difference,
-        seen=within if kept else without,
+        strengths={item.space.makers[0]: item.strength for item in chosen},
+        reason=reason,
         metric=metric,
     )
+    return RescaledModel(rescaled if kept else model, told, within if kept else without)
 
 
 def _is_better(gain: float, low: float, least_gain: float | None, metric: MetricGain | None) -> bool:

@@ -68,12 +68,12 @@ def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, ru
 
 
 def passing_work(run: float = 0.0) -> float:
-    """Return what a layer takes of which nothing is chosen, in the same units."""
+    """Return the work of a layer of which nothing is chosen, in the same units."""
     return COST.layer + run / COST.run
 
 
 def takes_long(model: ir.Model, plan: Plan) -> bool:
-    """Return whether choosing a plan's weights again takes minutes, if they have 8 bits.
+    """Whether choosing a plan's weights again takes minutes, if they have 8 bits.
 
     The products of a layer's search are its outputs times the square of its inputs, but for a constant.
     """

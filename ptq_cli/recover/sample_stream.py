@@ -90,7 +90,7 @@ class SampleStream:
             self._keep(tensor, [held.get(tensor, Held()) for held in made])
 
     def has(self, tensor: str) -> bool:
-        """Return whether a tensor is there: it was made, and a stage that comes still reads it."""
+        """Whether a tensor is there: it was made, and a stage that comes still reads it."""
         return f"{id(self)} floats {tensor}" in self._store
 
     def integers(self, tensor: str, piece: int) -> Array:
@@ -115,7 +115,7 @@ class SampleStream:
 
 
 def last_readers(stages: Sequence[Stage], outputs: Iterable[str]) -> list[list[str]]:
-    """Return which tensors no stage behind each one reads; the model's outputs are never released."""
+    """Return the tensors that no stage behind each one reads; the model's outputs are never released."""
     last: dict[str, int] = {}
     for index, stage in enumerate(stages):
         last.update(dict.fromkeys((*stage.outputs, *stage.inputs), index))
@@ -125,7 +125,7 @@ def last_readers(stages: Sequence[Stage], outputs: Iterable[str]) -> list[list[s
 
 
 def _up_to(model: StoredModel, name: str) -> StoredModel:
-    """Return what computes one tensor of a model, without what comes behind it."""
+    """Return the part of a model that computes one tensor."""
     proto = onnx.load_model_from_string(model.content)
     graph, wanted = proto.graph, {name}
     for index in reversed(range(len(graph.node))):

@@ -62,7 +62,7 @@ class _Solution:
             self._step, self._zero = _steps(np.max([np.abs(read).max() for read, _ in rows])).item(), 0
 
     def solve(self, threads: int) -> SolvedLayer | str:
-        """Return what is chosen, or why nothing is."""
+        """Return the constants chosen, or why none are."""
         state, check = self._state, self._check
         sums = [self._moments(parts) for parts in (self._learn, check)]
         totals = [one.merge(other) for one, other in zip(*sums, strict=True)] if check else sums[0]
@@ -149,7 +149,7 @@ class _Solution:
         return found, (before / power, after / power)
 
     def _bias(self, codes: Codes, moments: Sequence[CenteredMoments]) -> Float64s | None:
-        """Return what has to be added to the products for the mean of each channel to be right."""
+        """Bias that makes the mean of each channel right."""
         if self._state.bias is None:
             return None
         weights, bias = codes.weights(self._layer.geometry.block), np.zeros(len(self._state.weight))
@@ -165,7 +165,7 @@ class _Solution:
         return bias + self._state.bias if self._layer.bias_apart else bias
 
     def _holds(self, found: Codes, bias: Float64s | None) -> bool:
-        """Return whether the layer's error falls on samples that nothing was learned from."""
+        """Whether the layer's error falls on samples that nothing was learned from."""
         had = self._state.bias
         if had is not None and self._layer.bias_apart:
             had = np.zeros(len(had))

@@ -28,7 +28,7 @@ class SpillStore:
         self.moved = 0
 
     def __contains__(self, key: str) -> bool:
-        """Return whether there are arrays under a key."""
+        """Whether there are arrays under a key."""
         return key in self._kept or key in self._filed
 
     def put(self, key: str, arrays: Sequence[Array | None], *, spill: bool = False) -> None:

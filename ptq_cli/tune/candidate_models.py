@@ -39,7 +39,8 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, RecoverySettings, WeightSettings
 from ptq_cli.recover.range_effects import KnownCosts
 from ptq_cli.recover.recovery_data import recovery_data
-from ptq_cli.recover.rescaling import Rescaling, rescaled
+from ptq_cli.recover.recovery_effects import Rescaling
+from ptq_cli.recover.rescaling import rescaled
 from ptq_cli.setup.resolve import Request, Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory

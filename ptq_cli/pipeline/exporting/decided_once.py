@@ -130,7 +130,7 @@ def _bias(graph: ir.Model, parameters: Parameters, layer: QuantizedLayer) -> _Bi
 def _changes(
     parameters: Parameters, layer: QuantizedLayer, decision: _Decision, nearest: _Bias | None
 ) -> DecidedConstants | None:
-    """Return what a layer takes of a decision; None if it does not fit the layer."""
+    """Return a decision as constants of a layer; None if it does not fit the layer."""
     own, found = parameters.decided[layer.site], decision.weight.parameters
     if found is None or own.parameters is None or found.scale.shape != own.parameters.scale.shape:
         return None

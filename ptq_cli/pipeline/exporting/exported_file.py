@@ -48,7 +48,7 @@ def quantized_path(run: RunDirectory, named: Path | None) -> Path:
 
 
 def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
-    """Return what a quantized model says of where it came from."""
+    """Return the metadata of a quantized model."""
     try:
         proto = onnx.load_model_from_string(model.content)
     except DecodeError as error:
@@ -153,7 +153,7 @@ def _model_file(name: str, model: StoredModel) -> ModelEntry:
 
 
 def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
-    """Return how the ranges were decided, as the model says; see ``with_ranges_of``, which checks that."""
+    """Return the method of ranges in a model's metadata, which ``with_ranges_of`` checks."""
     settings: dict[str, float] = {}
     if metadata.AMAX_PERCENTILE in origin:
         settings["percentile"] = float(origin[metadata.AMAX_PERCENTILE])
@@ -167,7 +167,7 @@ def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
 
 
 def plan_of(model: StoredModel, target: Target) -> Plan:
-    """Return what a target would quantize of a serialized model."""
+    """Plan of a target for a serialized model."""
     graph = model.load()
     plan = make_plan(graph, target)
     release(graph)

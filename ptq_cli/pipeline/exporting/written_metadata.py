@@ -56,7 +56,7 @@ def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -
 
 
 def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:
-    """Return what a reader of the file cannot see: whose integers these are, and where layers run and why."""
+    """Return quantizers that are not the target's, and reasons of layers that run elsewhere than usual."""
     found = {}
     if not placement.is_plain:
         found[metadata.QUANTIZERS] = quantizer_line(placement.weight_counts, placement.activation_counts)
