@@ -127,9 +127,9 @@ def _choose_block(
         own = slice(start, start + TOGETHER)
         found = Tried(codes, left, np.zeros(columns, np.float32))
         spread_candidates((best[own], lost[own]), limits, least[own], factors, (aims, sums), (trial[0], zero))
-        candidates = Candidates(
-            np.zeros(size, np.int64), none, trial, 1 / trial, limits[0] - zero, limits[1] - zero, limits[2]
-        )
+        inverses: Floats = np.reciprocal(trial)
+        low, high = limits[0] - zero, limits[1] - zero
+        candidates = Candidates(np.zeros(size, np.int64), none, trial, inverses, low, high, limits[2])
         choose_panel(lower, 0, aims, sums, candidates, found)
         out = Block(block.codes[own], block.scales[own], block.zeros[own])
         take_best(found, len(best[own]) * tried, trial[0], zero, out, missed[own])

@@ -203,9 +203,11 @@ def _nearest_planes(
     scales = np.ascontiguousarray(trial.reshape(-1, blocks).T, np.float32)
     columns = channels * tried
     low, high, most = grid.limits.astype(np.float32)
-    ends = (np.full(columns, end, np.float32) for end in (low, high))
-    candidates = Candidates(grid.block, grid.partners, scales, 1 / scales, *ends, most)
-    found = Tried(*np.empty((2, size, columns), np.float32), np.zeros(columns, np.float32))
+    inverses = np.float32(1.0) / scales
+    lows, highs = (np.full(columns, end, np.float32) for end in (low, high))
+    candidates = Candidates(grid.block, grid.partners, scales, inverses, lows, highs, most)
+    codes, missed = np.empty((2, size, columns), np.float32)
+    found = Tried(codes, missed, np.zeros(columns, np.float32))
     wanted = best.T.astype(np.float32)
     for start in range((size - 1) // PANEL * PANEL, -1, -PANEL):
         own = slice(start, min(start + PANEL, size))

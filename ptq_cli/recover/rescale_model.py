@@ -105,9 +105,9 @@ def rescale_model(
     Requires: a prepared model. Ensures: the nodes and the names of all values are what they were, and on
     the samples to decide by its outputs are the same to 1e-5.
 
-    ``kind`` says which spaces the ``rung`` means. The interval of the SQNR's gain must lie above ``least_gain`` dB;
-    with None above 0, or a gain of 0.1 dB is enough. ``known`` is what was seen of the model's quantized
-    form, if another kind of spaces has run it on these samples.
+    ``kind`` says which spaces the ``rung`` means. The interval of the SQNR's gain must lie above
+    ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``known`` is what was seen of the
+    model's quantized form, if another kind of spaces has run it on these samples.
 
     Edge case:
         Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
