@@ -2,8 +2,8 @@
 
 python -m tools.budget [--lower]
 
-``tools/budget.toml`` holds the numbers. ``make lint`` fails where one is exceeded. To raise one, write a decision
-record that says what was removed instead; ``--lower`` lowers those that are larger than need be.
+``tools/budget.toml`` holds the numbers, and ``make lint`` fails where one is exceeded. To raise one, write a
+decision record that says what was removed instead; ``--lower`` lowers those that are larger than need be.
 """
 
 import argparse
@@ -11,7 +11,6 @@ import ast
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -27,19 +26,16 @@ Budget = dict[str, dict[str, int]]
 
 def measured() -> Budget:
     """Size of the house now, by section of the budget and name."""
-    package, functions = _sources("ptq_cli"), Counter[str]()
-    for path in package:
-        functions.update(_parameters(path))
+    package = _sources("ptq_cli")
+    parameters = [number for path in package for number in _parameters(path)]
     options = _options()
     return {
         "rooms": _lines_by_room(package),
         "package": {
             "lines": _lines(package),
             "files": len(package),
-            "functions_of_more_than_6_parameters": sum(
-                count for number, count in functions.items() if int(number) > MOST_PARAMETERS
-            ),
-            "parameters_of_a_function": max(map(int, functions)),
+            "functions_of_more_than_6_parameters": sum(number > MOST_PARAMETERS for number in parameters),
+            "parameters_of_a_function": max(parameters),
         },
         "tests": {"lines": _lines(_sources("tests"))},
         "tools": {"lines": _lines(_sources("tools")), "benchmark_lines": _lines(_sources("benchmarks"))},
@@ -70,13 +66,9 @@ def lowered(found: Budget, budget: Budget) -> Budget:
 
 
 def _files(folder: str, pattern: str) -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", f"{folder}/{pattern}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    """Files of the repository, new ones included, that are not ignored."""
+    words = ["git", "ls-files", "--cached", "--others", "--exclude-standard", f"{folder}/{pattern}"]
+    listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
 
 
@@ -100,16 +92,16 @@ def _lines_by_room(paths: list[Path]) -> dict[str, int]:
     return {room: _lines(files) for room, files in sorted(rooms.items())}
 
 
-def _parameters(path: Path) -> Iterator[str]:
+def _parameters(path: Path) -> Iterator[int]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef) and not _is_signature(node):
             given = node.args
             names = [item.arg for item in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-            yield str(len([name for name in names if name not in ("self", "cls")]))
+            yield len([name for name in names if name not in ("self", "cls")])
 
 
 def _is_signature(node: ast.FunctionDef) -> bool:
-    """Whether the parameters are others': click's, of a command's options, or those of torch's and numpy's."""
+    """Whether the parameters are the options of a command."""
     calls = [item.func if isinstance(item, ast.Call) else item for item in node.decorator_list]
     return any(isinstance(call, ast.Attribute) and call.attr == "command" for call in calls)
 
@@ -123,9 +115,9 @@ def _options() -> Mapping[str, int]:
     found = {}
     for name in COMMANDS:
         command = cli.get_command(context, name)
-        assert command is not None
-        own = [item.name for item in command.params if isinstance(item, click.Option) and not item.hidden]
-        found[name] = len(set(own) - OF_ALL)
+        options = command.params if command is not None else []
+        own = {item.name for item in options if isinstance(item, click.Option) and not item.hidden}
+        found[name] = len(own - OF_ALL)
     return found
 
 
