@@ -41,7 +41,7 @@ from ptq_cli.evaluation.proof.saturation import saturation_here
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.pipeline.evaluation.report_page import page_with
 from ptq_cli.pipeline.evaluation.sample_pieces import pieces_of
-from ptq_cli.pipeline.exporting.decided_once import evaluated_layers, model_summary, plan_of
+from ptq_cli.pipeline.exporting.exported_file import evaluated_layers, model_summary, plan_of
 from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan

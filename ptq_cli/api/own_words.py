@@ -21,7 +21,6 @@ KEYS = {
 }
 # Names of commands in Python, where they are others.
 _CALLS = {
-    "calibrate --moments": "collect_moments",
     "evaluate --shard": "evaluate_shard",
     r"inspect --run (?:'[^']*'|\S+)": "show_calibration",
     "inspect --tensor": "explain",

@@ -1,4 +1,4 @@
-"""Checkpoints of what is counted: a calibration file, or one of moments, whose share is not finished."""
+"""Checkpoints of what is counted: a calibration file whose share is not finished."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace

@@ -24,7 +24,7 @@ FILES: Mapping[str, str] = {
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "calibrate": ("pipeline.run_calibrate:CalibrationResult", "pipeline.run_moments:MomentsResult"),
+    "calibrate": ("pipeline.run_calibrate:CalibrationResult",),
     "export": (
         "pipeline.run_export:ExportResult",
         "pipeline.run_prepare:PrepareResult",

@@ -143,7 +143,7 @@ Named = tuple[str, Provenance, Share]  # A part without its statistics.
 
 @dataclass(frozen=True)
 class Part(Generic[Item]):
-    """A calibration or moments, and what to call it in a message."""
+    """A calibration, and what to call it in a message."""
 
     name: str
     calibration: Counted[Item]

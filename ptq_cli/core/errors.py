@@ -183,14 +183,6 @@ class RecoveryError(PtqError, code="PTQ-RECOVERY-001"):
     """There are too few samples to recover accuracy from: some have to be held out."""
 
 
-class MomentsFileError(PtqError, code="PTQ-RECOVERY-002"):
-    """A file of moments is damaged, of another format version, or something else."""
-
-
-class StaleMomentsError(PtqError, code="PTQ-RECOVERY-003"):
-    """Moments rest on another calibration, other ranges or another model than those at hand."""
-
-
 class TuneError(PtqError, code="PTQ-TUNE-001"):
     """There is no budget, or too little data is held out, or a metric has no interval."""
 

@@ -40,8 +40,9 @@ from ptq_cli.monitoring.drift_document import Drift
 from ptq_cli.monitoring.drift_page import render_drift
 from ptq_cli.pipeline.evaluation.page_evidence import stored_parameters
 from ptq_cli.pipeline.exporting.exported_file import quantized_metadata, require_origin
+from ptq_cli.placement.moved_statistics import with_moved_statistics
 from ptq_cli.placement.placed_graph import Placement, place
-from ptq_cli.placement.ranges import decide_activations, with_moved_statistics
+from ptq_cli.placement.ranges import decide_activations
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.recipe.sections import FLOAT16

@@ -32,7 +32,8 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recover.rescaling import Rescaling, rescaled
+from ptq_cli.recover.recovery_effects import Rescaling
+from ptq_cli.recover.rescaling import rescaled
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.setup.output_checks import input_files, require_outputs

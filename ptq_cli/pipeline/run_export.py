@@ -8,12 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-import onnx_ir as ir
-
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.calibration.loaded_run import loaded_run
 from ptq_cli.calibration.provenance import source_bytes
-from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import Content, write_together
@@ -29,11 +26,11 @@ from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
 from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
-from ptq_cli.pipeline.exporting.decide_model import decided_model
+from ptq_cli.pipeline.exporting.decide_model import CalibratedModel, decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
-from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
+from ptq_cli.pipeline.exporting.written_metadata import report_layers, write_metadata
 from ptq_cli.placement.fastest_placement import LatencyPreference
-from ptq_cli.placement.placed_graph import prove_powers_of_two
+from ptq_cli.placement.fixed_point_proof import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
@@ -46,29 +43,27 @@ from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, give
 from ptq_cli.qdq.write.float_forms import write_runtime_operators
 from ptq_cli.qdq.write.new_nodes import forget_pair_types
 from ptq_cli.qdq.write.outliers import LargeChannel
+from ptq_cli.recipe.known_modes import ROUND
 from ptq_cli.recipe.quantizer_families import TENSOR
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
-from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
+from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
 from ptq_cli.recover.decided_model import DecidedModel
-from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, FloatLayers, reached_sqnr
-from ptq_cli.recover.interrupted_recovery import Interruptions
-from ptq_cli.recover.moments_file import Moments
-from ptq_cli.recover.range_choice import RangesByEffect
+from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, reached_sqnr
+from ptq_cli.recover.recover_rounding import recover_weights
+from ptq_cli.recover.recovery_context import STAGE, Interruptions, RecoveryContext
 from ptq_cli.recover.recovery_data import (
     RecoveryData,
-    open_moments,
     open_recovery_data,
 )
-from ptq_cli.recover.recovery_effects import Recovery
-from ptq_cli.recover.run_rungs import STAGE, Recovering
+from ptq_cli.recover.recovery_effects import FloatLayers, RangesByEffect, Recovery
 from ptq_cli.recover.rung_work import takes_long
 from ptq_cli.report.text.result_warnings import fault_warnings, recovery_warnings, result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.runtime.qnn import QNN_HTP, compile_context
 from ptq_cli.setup.output_checks import input_files, require_data_output, require_outputs
-from ptq_cli.setup.resolve import Request, Resolved
+from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -184,20 +179,17 @@ def run_export(
                 _require_compiler(resolved.target)
             if restart:
                 discard_recovery(run)
-            moments = open_moments(resolved, run)
-            data = open_recovery_data(resolved, calibration, graph, float_model, moments)
-            exported = make_export(
-                resolved,
-                calibration,
-                float_model,
-                graph,
-                run,
-                path,
-                data=data,
-                moments=moments,
-                keeps_on_interrupt=True,
+            data = open_recovery_data(resolved, calibration, graph, float_model)
+            source = CalibratedModel(
+                resolved=resolved,
+                calibration=calibration,
+                float_model=float_model,
+                graph=graph,
+                run=run,
+                output=path,
                 progress=progress,
             )
+            exported = make_export(source, data, keeps_on_interrupt=True)
             # The constants of a large model are in a file already, which an error has to take away again.
             undo.callback(exported.model.discard)
             if not exported.result.uncounted:
@@ -227,71 +219,43 @@ def run_export(
 def discard_recovery(run: RunDirectory, result: ExportResult | None = None) -> None:
     """Remove what a recovery has chosen, unless Ctrl-C ended it: the same command then continues."""
     if result is None or (result.recovery is not None and not result.recovery.interrupted):
-        for rung in OF_WEIGHTS:
-            discard_checkpoint(run.recovery_checkpoint(rung))
+        discard_checkpoint(run.recovery_checkpoint)
 
 
 @no_cycle_search()
 def make_export(
-    resolved: Resolved,
-    calibration: Calibration,
-    float_model: StoredModel,
-    graph: ir.Model,
-    run: RunDirectory,
-    output: Path | None,
-    plan: Plan | None = None,
-    *,
+    source: CalibratedModel,
     data: RecoveryData | None = None,
-    moments: Moments | None = None,
+    *,
     decided: DecidedWeights | None = None,
     keeps_on_interrupt: bool = False,
-    progress: ProgressCallback = silent,
 ) -> Exported:
-    """Quantize a serialized model with the parameters that a calibration decides; no output is written yet.
+    """Quantize a model with the parameters that a calibration decides; no output is written yet.
 
-    A ``plan`` that was made already is taken, and weights of ``decided`` where they are known.
+    It is recovered with ``data``; weights of ``decided`` are taken where they are known.
     """
+    resolved, float_model = source.resolved, source.float_model
     recipe = resolved.recipe
-    path = output or run.quantized_file(recipe.weights)
-    is_partly_quantized = any(is_pair_node(node) for node in every_node(graph.graph))
+    is_partly_quantized = any(is_pair_node(node) for node in every_node(source.graph.graph))
     if float_model.is_apart and recipe.model.path is not None:
-        require_data_output(path, Path(recipe.model.path))
-    interruptions = Interruptions(progress, asked=keeps_on_interrupt)
-    made = decided_model(
-        resolved, calibration, float_model, graph, run, path, plan, data, interruptions, progress
-    )
+        require_data_output(source.output, Path(recipe.model.path))
+    context = _context(source, data, keeps_on_interrupt=keeps_on_interrupt) if data is not None else None
+    made = decided_model(source, context)
     given = GivenWeights()
     if decided is not None:
         made, given = decided.give(made, float_model)
     recovery = None
-    rungs = _rungs_of_weights(made, recipe.recovery, progress) if not interruptions.stopped else []
     # There may be nothing to learn from, or nothing left to choose.
-    is_resumable = data is None or data.dataset.is_resumable
-    if rungs and (data is not None or moments is not None) and (decided is None or given.left):
-        work = Recovering(
-            made=made,
-            float_model=float_model,
-            calibration=calibration,
-            data=data,
-            moments=moments,
-            machine=resolved.machine,
-            folder=path.parent,
-            progress=progress,
-            but=given.sites,
-            interruptions=interruptions,
-            checkpoint=run.recovery_checkpoint if keeps_on_interrupt and is_resumable else None,
-            every=recipe.runtime.checkpoint_every,
-        )
-        recovery = work.climb(rungs)
-        made = work.made
+    is_open = context is not None and not context.interruptions.stopped and (decided is None or given.left)
+    if context is not None and is_open and _chooses_weights(made, recipe.recovery, source.progress):
+        made, recovery = recover_weights(context, made, given.sites)
     if decided is not None:
         decided.learn(made, float_model)
     made.write(made.model)
-    if made.float_layers is not None and data is not None:
+    if made.float_layers is not None and context is not None:
         again = made.model if recovery is not None or not made.float_layers.dynamic else None
-        reached = reached_sqnr(made.float_layers, float_model, again, data, resolved.machine)
-        made = replace(made, float_layers=reached)
-    exported = _stored(made, resolved, calibration, float_model, run, path, recovery, taken=len(given.sites))
+        made = replace(made, float_layers=reached_sqnr(context, made.float_layers, again))
+    exported = _stored(source, made, recovery, taken=len(given.sites))
     if is_partly_quantized:
         faults = tuple(target_faults(with_types(exported.model.load()), resolved.target))
         warnings = (*exported.result.warnings, *fault_warnings(faults, resolved.target.name))
@@ -299,18 +263,28 @@ def make_export(
     return exported
 
 
+def _context(source: CalibratedModel, data: RecoveryData, *, keeps_on_interrupt: bool) -> RecoveryContext:
+    resolved = source.resolved
+    is_resumable = keeps_on_interrupt and data.dataset.is_resumable
+    return RecoveryContext(
+        float_model=source.float_model,
+        calibration=source.calibration,
+        data=data,
+        target=resolved.target,
+        machine=resolved.machine,
+        folder=source.output.parent,
+        progress=source.progress,
+        interruptions=Interruptions(source.progress, asked=keeps_on_interrupt),
+        checkpoint=source.run.recovery_checkpoint if is_resumable else None,
+        every=resolved.recipe.runtime.checkpoint_every,
+    )
+
+
 def _stored(
-    made: DecidedModel,
-    resolved: Resolved,
-    calibration: Calibration,
-    float_model: StoredModel,
-    run: RunDirectory,
-    path: Path,
-    recovery: Recovery | None,
-    *,
-    taken: int,
+    source: CalibratedModel, made: DecidedModel, recovery: Recovery | None, *, taken: int
 ) -> Exported:
     """Return the bytes of a quantized model whose integers are written into its graph."""
+    resolved, calibration, path, run = source.resolved, source.calibration, source.output, source.run
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     _finish(made, target)
     if target.static_shapes:
@@ -324,28 +298,26 @@ def _stored(
         kernels = pool.submit(_kernels, stored, made, target)
         check_stored(stored, made.model, "the quantized model")
     brought = source_bytes(recipe.model.path, calibration.provenance.settings, run)
-    of_files = (brought or float_model.size, stored.size)
-    result = _result(made, asked, target, path, of_files, method, kernels.result(), recovery)
+    of_files = (brought or source.float_model.size, stored.size)
+    result = _result(source, made, of_files, method, kernels.result())
     files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
-    return Exported(replace(result, taken=taken), stored, files)
+    return Exported(replace(result, recovery=recovery, taken=taken), stored, files)
 
 
-def _rungs_of_weights(
-    made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback
-) -> list[str]:
-    """Return the rungs that choose weights again; of ``all`` not where that takes minutes and wins little."""
-    rungs = [rung for rung in recovery_rungs(settings) if rung in OF_WEIGHTS]
+def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:
+    """Return whether weights are chosen again; for ``all`` not where that takes minutes and wins little."""
+    if ROUND not in recovery_rungs(settings):
+        return False
     found = made.float_layers
-    unnamed = [rung for rung in rungs if rung not in settings.rungs]
     has_bytes = all(site.format.bits >= BYTE for site in made.plan.weights)
-    if not unnamed or found is None or found.weights_lose >= WEIGHTS_MATTER_DB or not has_bytes:
-        return rungs
-    if takes_long(made.model, made.plan):
-        lost = f"cost the outputs {found.weights_lose:.1f} dB" if found.weights_lose else "are good enough"
-        note = f"{' and '.join(unnamed)} left out: weights of 8 bits {lost}, and choosing them takes minutes"
-        progress(Progress(STAGE, 0, None, note))
-        rungs = [rung for rung in rungs if rung in settings.rungs]
-    return rungs
+    if ROUND in settings.rungs or found is None or found.weights_lose >= WEIGHTS_MATTER_DB or not has_bytes:
+        return True
+    if not takes_long(made.model, made.plan):
+        return True
+    lost = f"cost the outputs {found.weights_lose:.1f} dB" if found.weights_lose else "are good enough"
+    note = f"{ROUND} left out: weights of 8 bits {lost}, and choosing them takes minutes"
+    progress(Progress(STAGE, 0, None, note))
+    return False
 
 
 def _require_compiler(target: Target) -> None:
@@ -380,19 +352,17 @@ def _finish(made: DecidedModel, target: Target) -> None:
 
 
 def _result(
+    source: CalibratedModel,
     made: DecidedModel,
-    asked: TensorRecipe,
-    target: Target,
-    path: Path,
     sizes: tuple[int, int],
     method: str,
     kernels: KernelCounts | None,
-    recovery: Recovery | None,
 ) -> ExportResult:
-    """Return the result; ``sizes`` are those of the float file and of the quantized one."""
+    """Return the result but for recovery; ``sizes`` are those of the float file and of the quantized one."""
+    target, asked = source.resolved.target, tensor_recipe(source.resolved.recipe)
     placement = made.placement
     return ExportResult(
-        output=path,
+        output=source.output,
         bytes=sizes[1],
         float_bytes=sizes[0],
         target=target.name,
@@ -416,7 +386,6 @@ def _result(
         },
         ranges=made.ranges,
         float_layers=made.float_layers,
-        recovery=recovery,
         warnings=(
             *result_warnings(sizes, report_layers(made.plan), made.work),
             *recovery_warnings(made.model.metadata_props),

@@ -19,7 +19,7 @@ from ptq_cli.models.integer_operators import DYNAMIC_LSTM
 from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import ModelSource, SourceFile
-from ptq_cli.pipeline.exporting.decided_once import unusual_layers
+from ptq_cli.pipeline.exporting.exported_file import unusual_layers
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates

@@ -5,7 +5,7 @@ Whole calibrations of one model on different data become one as well, which has 
 
 import ast
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -14,8 +14,6 @@ from ptq_cli.calibration.loaded_run import LOCATIONS
 from ptq_cli.calibration.measure import require_samples_seen
 from ptq_cli.calibration.provenance import HASH_PREFIX
 from ptq_cli.collectors.calibration_file import (
-    Counted,
-    Item,
     Part,
     Provenance,
     calibration_bytes,
@@ -32,8 +30,6 @@ from ptq_cli.models.files.stored import read_model
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.recipe_layers import merge_layers, recipe_to_table, recipe_to_toml, table_layer
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recover.moments_file import load_moments, moments_bytes
-from ptq_cli.recover.tensor_moments import TensorMoments
 from ptq_cli.setup.output_checks import input_files, require_outputs
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -62,8 +58,8 @@ class MergeResult:
 
     @property
     def merged(self) -> Path:
-        """The file with the statistics, or with the moments."""
-        return self.run.moments if self.method == "moments" else self.run.calibration
+        """The file with the statistics."""
+        return self.run.calibration
 
 
 @dataclass(frozen=True)
@@ -76,11 +72,6 @@ class _Shard:
     base: Path
 
     @property
-    def has_moments(self) -> bool:
-        """Whether it holds moments beside a whole calibration: these are what it shares with others."""
-        return self.provenance.share is None and self.run.moments.is_file()
-
-    @property
     def name(self) -> str:
         return f"'{self.run.path}'"
 
@@ -88,8 +79,8 @@ class _Shard:
 def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool = False) -> MergeResult:
     """Merge the calibrations of shards, and write what one calibration of the whole would have written.
 
-    Where every run holds the same whole calibration and moments, it is the moments that are merged. Where
-    they hold whole calibrations on different data, settings that these do not depend on are the first run's.
+    Where they hold whole calibrations on different data, settings that these do not depend on are the first
+    run's.
 
     With ``partial`` shards may be missing; what is written is then a part as well.
     """
@@ -109,26 +100,15 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
         run.recipe: recipe_to_toml(first.recipe, run.path).encode(),
     }
     if joins:
-        joined = join_calibrations(_parts(shards))
-        return _written({**files, run.calibration: calibration_bytes(joined)}, run, len(runs), joined)
-    if all(shard.has_moments for shard in shards):
-        moments = merge_calibrations(_moment_parts(shards, run), partial=partial)
-        whole = replace(load_calibration(first.run.calibration), provenance=first.provenance)
-        files |= {run.calibration: calibration_bytes(whole), run.moments: moments_bytes(moments)}
-        return _written(files, run, len(runs), moments)
-    merged = merge_calibrations(_parts(shards), partial=partial)
-    require_samples_seen(merged.provenance)
-    return _written({**files, run.calibration: calibration_bytes(merged)}, run, len(runs), merged)
-
-
-def _written(
-    files: Mapping[Path, Content], run: RunDirectory, runs: int, merged: Counted[Item]
-) -> MergeResult:
-    write_together(files)
+        merged = join_calibrations(_parts(shards))
+    else:
+        merged = merge_calibrations(_parts(shards), partial=partial)
+        require_samples_seen(merged.provenance)
+    write_together({**files, run.calibration: calibration_bytes(merged)})
     share, provenance = merged.provenance.share, merged.provenance
     return MergeResult(
         run=run,
-        runs=runs,
+        runs=len(runs),
         samples=provenance.samples,
         method=provenance.method,
         tensors=len(merged.statistics),
@@ -237,9 +217,3 @@ def _parts(shards: Sequence[_Shard]) -> Iterator[Part[TensorStatistics]]:
     for shard in shards:
         calibration = load_calibration(shard.run.calibration)
         yield Part(shard.name, replace(calibration, provenance=shard.provenance))
-
-
-def _moment_parts(shards: Sequence[_Shard], target: RunDirectory) -> Iterator[Part[TensorMoments]]:
-    for shard in shards:
-        moments = load_moments(shard.run.moments)
-        yield Part(shard.name, replace(moments, provenance=_moved(moments.provenance, shard.base, target)))

@@ -16,8 +16,10 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
 from ptq_cli.pipeline.evaluation.made_reports import Evaluated, EvaluationResult
+from ptq_cli.pipeline.exporting.decide_model import CalibratedModel
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
-from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
+from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exporting.written_metadata import report_layers
 from ptq_cli.pipeline.run_calibrate import Calibrated, CalibrationResult, make_calibration
 from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.run_export import Exported, ExportResult, discard_recovery, make_export
@@ -160,19 +162,18 @@ def make_quantization(
     data = recovery_data(resolved, subject.data, subject.model.inputs)
     calibrated = make_calibration(subject, request, resolved, run, progress, changed=changed)
     stored = calibrated.model
-    exported = make_export(
-        resolved,
-        calibrated.calibration,
-        stored,
-        stored.load(),
-        run,
-        output,
-        plan,
-        data=data,
-        decided=decided,
-        keeps_on_interrupt=decided is None,  # Of a folder, Ctrl-C is meant for all files.
+    source = CalibratedModel(
+        resolved=resolved,
+        calibration=calibrated.calibration,
+        float_model=stored,
+        graph=stored.load(),
+        run=run,
+        output=output or run.quantized_file(recipe.weights),
+        plan=plan,
         progress=progress,
     )
+    # Of a folder, Ctrl-C is meant for all files.
+    exported = make_export(source, data, decided=decided, keeps_on_interrupt=decided is None)
     if not exported.result.uncounted:
         require_right_kernels(exported.model, exported.result.plan, resolved, subject.data, progress)
     evaluated = (

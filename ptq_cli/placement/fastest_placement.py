@@ -1,4 +1,12 @@
-"""Which layers stay in float so that a model is fastest, by the profile of a machine."""
+"""Which layers stay in float so that a model is fastest, by the profile of a machine: a minimum cut.
+
+What is placed as a whole is an operator with the activation function that ONNX Runtime merges into it. Units
+on one side of the cut are integer, those on the other float. Each pays the time that it takes on its side,
+and each tensor that crosses pays for being quantized or dequantized, once.
+
+Source:
+    Picard and Ratliff 1975, "Minimum cuts and related problems", Networks 5.
+"""
 
 import math
 from collections.abc import Collection, Container, Mapping
@@ -15,11 +23,14 @@ from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 
-# What is placed as a whole: an operator with the activation function that ONNX Runtime merges into it.
-
-
 MERGING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")
 ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid", "Sigmoid", "Tanh", "Softplus")
+OUTSIDE = -1  # the reader of an output
+INTEGER, FLOAT = "integer", "float"
+NEVER = 1e12  # microseconds: more than anything takes
+WORTH = 0.98  # of the faster whole model's time that a mix may take: a smaller gain is within the error
+MOST_ROUNDS = 40
+LEADING = ("compute", "join", "stored")  # kinds of a target's rules that compute; the others follow them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +69,6 @@ class Circuit:
 
     units: tuple[Unit, ...]
     edges: tuple[Edge, ...]
-
-
-OUTSIDE = -1
 
 
 def circuit_of(
@@ -117,7 +125,7 @@ def _leader(node: ir.Node) -> ir.Node | None:
 
 
 def _gates(node: ir.Node, source: ir.Value) -> bool:
-    """Return whether a value is read by an activation function and by the Mul of the two alone."""
+    """Whether a value is read by an activation function and by the Mul of the two alone."""
     product = sole_reader(node.outputs[0])
     readers = {reader for reader, _ in source.uses()}
     return product is not None and product.op_type == "Mul" and readers == {node, product}
@@ -134,22 +142,6 @@ def _edge(value: ir.Value, unit_of: Mapping[ir.Node, int], elements: Mapping[str
         return None
     name = value.name or ""
     return Edge(tensor=name, source=source, readers=tuple(sorted(readers)), elements=elements.get(name, 0))
-
-
-# Which units are computed in integers so that a model takes the least time: a minimum cut.
-#
-# Units on one side of the cut are integer, those on the other float. Each pays the time that it takes on
-# its side, and each tensor that crosses from one side to the other pays for being quantized or dequantized,
-# once.
-#
-# Source:
-#     Picard and Ratliff 1975, "Minimum cuts and related problems", Networks 5: such a choice as a
-#     minimum cut.
-
-
-INTEGER, FLOAT = "integer", "float"
-NEVER = 1e12
-"""Microseconds: more than anything takes."""
 
 
 @dataclass(frozen=True)
@@ -213,16 +205,9 @@ def predicted(circuit: Circuit, seam: Seam, integer: Collection[int]) -> float:
 
 
 def _crosses(edge: Edge, integer: Collection[int]) -> bool:
-    """Return whether a tensor is quantized for an integer reader, or dequantized for a float one."""
+    """Whether a tensor is quantized for an integer reader, or dequantized for a float one."""
     source = edge.source is not None and edge.source in integer
     return any((reader in integer) != source for reader in edge.readers)
-
-
-WORTH = 0.98
-"""A mix must take at most this part of the faster whole model's time: less of a gain is within the error."""
-MOST_ROUNDS = 40
-LEADING = ("compute", "join", "stored")
-"""The kinds of a target's rules whose operators compute; the others follow them."""
 
 
 @dataclass(frozen=True, kw_only=True)

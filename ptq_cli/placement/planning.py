@@ -1,95 +1,24 @@
 """A model is planned again and again, until its quantizers, the target and the ranges agree."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
 import onnx_ir as ir
 
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.core.formats import BY_NAME, FloatFormat, IntegerFormat
-from ptq_cli.models.graph_reading import every_node
+from ptq_cli.placement.activation_formats import with_formats
+from ptq_cli.placement.concat_ranges import MeasuredRanges, float_concats
 from ptq_cli.placement.tensor_settings import TensorSettings
-from ptq_cli.placement.unlike_joins import MeasuredRanges, found_unlike
 from ptq_cli.placement.weight_sites import with_tables
 from ptq_cli.plan.cost_benefit import unprofitable_layers
 from ptq_cli.plan.dynamic_layers import dynamic_operators, slow_layers
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, LayerChoices, make_plan
-from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
+from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.known_modes import FLOAT
-from ptq_cli.recipe.quantizer_families import (
-    ActivationFamily,
-    ScaledActivations,
-    ScaledWeights,
-    WeightFamily,
-)
-
-# A plan whose activations have the integers that a recipe asks for, and what a runtime makes of that.
-
-
-FOLLOWERS = ("bias of", "part of", "merged into")
-"""How the reasons of layers begin that are computed with the operator before them."""
-
-
-def with_formats(
-    model: ir.Model, plan: Plan, families: Mapping[str, ActivationFamily], target: Target
-) -> Plan:
-    """Return the plan with each activation's integers as its source's quantizer asks.
-
-    A layer whose edges then have integers of several types, or of a type that the target computes in float,
-    stays between its pairs, and says that it is computed in float there.
-    """
-    sites = {name: as_asked(site, families[site.source]) for name, site in plan.activations.items()}
-    if sites == plan.activations:
-        return plan
-    layers = {layer.name: layer for layer in plan.layers}
-    for node in every_node(model.graph):
-        layer = layers[node.name or ""]
-        if layer.quantized and (reason := _float_reason(node, layer, sites, layers, target)):
-            layers[layer.name] = replace(layer, quantized=False, between_pairs=True, reason=reason)
-    return replace(plan, activations=sites, layers=tuple(layers[layer.name] for layer in plan.layers))
-
-
-def as_asked(site: ActivationSite, family: ActivationFamily) -> ActivationSite:
-    """Return a site with the integers that a quantizer asks for."""
-    if not isinstance(family, ScaledActivations):
-        return site
-    dtype = site.format if family.dtype is None else BY_NAME[family.dtype]
-    if family.bits is not None and isinstance(dtype, IntegerFormat):
-        dtype = replace(dtype, bits=family.bits)
-    symmetric = site.symmetric if family.symmetric is None else family.symmetric
-    # ONNX allows a zero point of 0 alone for float8 and float4 (QuantizeLinear, opset 19 and 23).
-    symmetric = symmetric or isinstance(dtype, FloatFormat)
-    return replace(site, format=dtype, symmetric=symmetric)
-
-
-def _float_reason(
-    node: ir.Node,
-    layer: LayerPlan,
-    sites: Mapping[str, ActivationSite],
-    layers: Mapping[str, LayerPlan],
-    target: Target,
-) -> str:
-    """Return why a layer is computed in float between its pairs, or an empty string if it is not."""
-    edges = [value.name or "" for value in (*node.inputs, *node.outputs) if value is not None]
-    formats = [sites[edge].format for edge in edges if edge in sites]
-    # Those of fewer bits are held in the type's own integers, which is what a kernel reads.
-    held = [item.whole if isinstance(item, IntegerFormat) else item for item in formats]
-    names = list(dict.fromkeys(item.name for item in held))
-    simulated = [name for name in names if name in target.activation.simulated]
-    if simulated:
-        return f"its edges are {' and '.join(names)}: target {target.name} computes {simulated[0]} in float"
-    if len(names) > 1 and not (target.activation.mixed or target.activation.converted):
-        return f"its edges are {' and '.join(names)}: an integer kernel supports one type, so it is in float"
-    if layer.reason.startswith(FOLLOWERS):
-        before = [value.producer() for value in node.inputs if value is not None]
-        moved = [item.name or "" for item in before if item is not None]
-        # What was merged into a float operator is computed in float with it.
-        if any(layers[name].between_pairs for name in moved if name in layers):
-            return f"{layer.reason}, in float"
-    return ""
+from ptq_cli.recipe.quantizer_families import ScaledWeights, WeightFamily
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +50,7 @@ class Planning:
         *,
         may_be_empty: bool,
     ) -> "Planning":
-        """Return what the settings of a model's tensors demand of its plans."""
+        """Return a planning that meets the settings of a model's tensors."""
         families, modes = settings.weight_families, settings.modes
         reasons = {name: ACTIVATIONS_IN_FLOAT for name, mode in modes.items() if mode == FLOAT}
         for site, family in families.items():
@@ -182,7 +111,7 @@ def settled_plan(
     *,
     everything: bool,
 ) -> tuple[Plan, TensorSettings]:
-    """Return the plan without what is not worth its pairs and without unlike joins, and its settings."""
+    """Return the plan without what is not worth its pairs or joins unlike ranges, and its settings."""
     # The order matters: what a layer saves depends on its neighbors, joins on what is left of them, and
     # formats on the final plan.
     plan, excluded = _worth_it(planning, settings, target_plan, excluded, everything=everything)
@@ -192,7 +121,7 @@ def settled_plan(
         measured = MeasuredRanges(calibration=calibration, settings=settings.activations, families=families)
         formatted = with_formats(model, plan, families, target)
         again = partial(planning.plan, excluded)
-        joins = found_unlike(model, formatted, target, measured, settings.included, again)
+        joins = float_concats(model, formatted, target, measured, settings.included, again)
         plan = planning.plan(excluded, joins) if joins else plan
     settings = settings.of(plan, target_plan)
     plan = with_formats(planning.model, plan, settings.activation_families, planning.target)
@@ -225,7 +154,7 @@ def _worth_it(
 
 
 def _reason_in_float(family: WeightFamily, target: Target) -> str:
-    """Return why a layer with such a weight is computed in float, or an empty string if it is not."""
+    """Reason why a layer with such a weight is computed in float, or an empty string if it is not."""
     if family.float_reason:
         return family.float_reason
     if isinstance(family, ScaledWeights) and family.block_size is not None:

@@ -16,17 +16,14 @@ from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.models.graph_reading import every_value
 from ptq_cli.plan.sites import Plan
 
-Bounds = tuple[float, float]
-"""The lowest and the highest value that matter; infinite where all do."""
+Bounds = tuple[float, float]  # the lowest and the highest value that matter; infinite where all do
 UNBOUNDED: Bounds = (-math.inf, math.inf)
 Values = npt.NDArray[np.float64]
 
+# Where functions are looked at: those that are flat are so beyond 32, the others are far away at 700.
 POINTS: Values = np.concatenate([[-700.0], np.arange(-3200, 3201) / 100.0, [700.0]])
-"""Where functions are looked at: those that are flat are so beyond 32, the others are far away at 700."""
-STEPS = 0.5
-"""Of the result's grid: rounding moves it by as much."""
-ROUNDING = 1e-9
-"""Of the functions here, where the result is not rounded at all."""
+STEPS = 0.5  # of the result's grid: rounding moves it by as much
+ROUNDING = 1e-9  # of the functions here, where the result is not rounded at all
 
 
 def reader_bounds(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters]) -> dict[str, Bounds]:
@@ -86,7 +83,7 @@ def saturated(function: Callable[[Values], Values], tolerance: float) -> Bounds:
 
 
 def _function_of(node: ir.Node, value: ir.Value) -> Callable[[Values], Values] | None:
-    """Return what a reader computes of a value alone, if it is flat somewhere."""
+    """Function that a reader computes of a value alone, if it is flat somewhere."""
     if node.domain:
         return None
     if node.op_type == "HardSigmoid":
@@ -125,4 +122,4 @@ FUNCTIONS: Mapping[str, Callable[[Values], Values]] = {
     "Sigmoid": _sigmoid,
     "Tanh": np.tanh,
 }
-"""By operator, with its default attributes: what it makes of a value."""
+"""Functions of a value by operator, with its default attributes."""

@@ -1,11 +1,9 @@
-"""What a recipe may ask of a target: its table says which integers it has."""
+"""What a recipe may ask of a target: which integers it has, and which kernels read weights in blocks."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from ptq_cli.amax.overrides import Meant, OverridesByName, described
 from ptq_cli.core.errors import TargetOverrideError
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import every_node, rank_of
@@ -21,9 +19,10 @@ from ptq_cli.recipe.quantizer_families import (
 )
 from ptq_cli.recipe.quantizer_settings import DEFAULT_QUANTIZER, overridden
 from ptq_cli.recipe.quantizer_settings import described as described_family
-from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, WeightSettings
+from ptq_cli.recipe.sections import WeightSettings
 
-BYTE, HALF_BYTE = 8, 4
+BYTE, HALF_BYTE = 8, 4  # bits
+MATRIX = 2  # axes
 
 
 def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
@@ -150,12 +149,6 @@ def require_activation(family: ActivationFamily, site: ActivationSite, target: T
         )
 
 
-# Weights in blocks beside activations in float: which kernel reads them, and which layers have none.
-
-
-MATRIX = 2
-
-
 def block_rule(family: WeightFamily, target: Target, op_type: str, mode: str) -> BlockRule | None:
     """Return the rule of the kernel that reads a weight in blocks beside such activations, or None."""
     if mode != FLOAT or not isinstance(family, ScaledWeights) or family.block_size is None:
@@ -167,7 +160,7 @@ def block_rule(family: WeightFamily, target: Target, op_type: str, mode: str) ->
 def unread_blocks(
     family: WeightFamily, target: Target, op_type: str, mode: str, weight: ir.Value | None
 ) -> str:
-    """Return why no kernel reads a weight in blocks, where a target has one for others; or ""."""
+    """Reason why no kernel reads a weight in blocks, where a target has one for others; or ""."""
     is_in_blocks = isinstance(family, ScaledWeights) and family.block_size is not None
     if mode != FLOAT or not is_in_blocks or not has_block_kernels(target):
         return ""
@@ -189,7 +182,7 @@ def unread_blocks(
 def shorter_block(
     family: WeightFamily, site: WeightSite, target: Target, op_type: str, mode: str, shape: tuple[int, ...]
 ) -> str:
-    """Return why a runtime cannot read blocks that do not divide the inputs (ONNX Runtime can), or ""."""
+    """Reason why a runtime cannot read blocks that do not divide the inputs (ONNX Runtime can), or ""."""
     rule = block_rule(family, target, op_type, mode)
     size = family.block_size if isinstance(family, ScaledWeights) else None
     if rule is None or size is None or target.runtime == ONNXRUNTIME or site.axis is None:
@@ -199,7 +192,7 @@ def shorter_block(
 
 
 def has_block_kernels(target: Target) -> bool:
-    """Return whether a target has a kernel for weights in blocks."""
+    """Whether a target has a kernel for weights in blocks."""
     return any(rule.blocks is not None for rule in target.op.values())
 
 
@@ -219,61 +212,3 @@ def require_blocks(family: ScaledWeights, site: WeightSite, target: Target, rule
             f"{where} reads weights of {bits} bits, and '{site.node}' asks for {family.bits}",
             hint=f"ask for one of these, or leave the layer in float with --exclude '{site.node}'",
         )
-
-
-# What the overrides of a recipe say of layers: which stay in float, and the modes of the others.
-
-
-def excluded_layers(
-    layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings], target: Target
-) -> dict[str, str]:
-    """Return the layers that the last override which decides keeps in float.
-
-    Where some are asked for, an operator with a kernel that pays stays float unless it is asked for. What
-    only follows, such as a pooling between two of them, follows.
-    """
-    asks = any(item.quantize for item in overrides)
-    decided, found = dict(decided_layers(layers, overrides)), {}
-    for name, meant in layers.items():
-        last = decided.get(name)
-        (op_type,) = meant.ops
-        rule = target.op.get(op_type)
-        if last is not None and not last.quantize:
-            found[name] = f"kept in float: {described(last)}"
-        elif last is None and asks and rule is not None and rule.kind in ("compute", "stored"):
-            found[name] = "kept in float: it is not one of the layers to include"
-    return found
-
-
-def layer_activations(
-    layers: Mapping[str, Meant], general: ActivationSettings, overrides: Sequence[OverrideSettings]
-) -> dict[str, ActivationSettings]:
-    """Return the settings of the activations that each layer reads: the general ones with its overrides."""
-    found, by_name = {}, OverridesByName(overrides)
-    for name, meant in layers.items():
-        settings = general
-        for item in by_name.of(meant):
-            own = item.activations
-            if own is not None:
-                mode, granularity = own.mode or settings.mode, own.granularity or settings.granularity
-                settings = replace(settings, mode=mode, granularity=granularity)
-        found[name] = settings
-    return found
-
-
-def with_own_mode(layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]) -> Iterator[str]:
-    """Yield the layers for which an override decides what is done with their activations."""
-    deciding = OverridesByName(item for item in overrides if item.activations and item.activations.mode)
-    for name, meant in layers.items():
-        if deciding.of(meant):
-            yield name
-
-
-def decided_layers(
-    layers: Mapping[str, Meant], overrides: Sequence[OverrideSettings]
-) -> Iterator[tuple[str, OverrideSettings]]:
-    """Yield the layers that an override selects or keeps in float, with the last that does."""
-    deciding = OverridesByName(item for item in overrides if item.quantize is not None)
-    for name, meant in layers.items():
-        if found := deciding.of(meant):
-            yield name, found[-1]

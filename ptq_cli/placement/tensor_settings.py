@@ -8,22 +8,27 @@ import onnx_ir as ir
 
 from ptq_cli.amax.method_registry import AUTO
 from ptq_cli.amax.overrides import Meant, OverridesByName, require_matches, settings_for
-from ptq_cli.models.graph_reading import constant_shape, every_node, names_around
-from ptq_cli.placement.target_limits import (
-    block_rule,
+from ptq_cli.models.graph_reading import constant_shape
+from ptq_cli.placement.overridden_layers import (
     decided_layers,
     excluded_layers,
     layer_activations,
+    meant_activations,
+    meant_layers,
+    meant_weights,
+    with_own_mode,
+)
+from ptq_cli.placement.target_limits import (
+    block_rule,
     require_activation,
     require_blocks,
     require_weight,
     shorter_block,
     unread_blocks,
-    with_own_mode,
     within_bits,
 )
 from ptq_cli.plan.embedding_tables import table_sites
-from ptq_cli.plan.neighbors import Rules, clamp_behind
+from ptq_cli.plan.neighbors import Rules
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.known_modes import DYNAMIC, FLOAT, STATIC
@@ -40,51 +45,6 @@ from ptq_cli.recipe.sections import (
     WeightSettings,
 )
 
-# The names and operator types by which an override may mean a tensor or a layer.
-
-
-def meant_activations(model: ir.Model, plan: Plan, rules: Rules) -> dict[str, Meant]:
-    """Return what means each activation of a plan, by the tensor whose statistics decide."""
-    around = names_around(model.graph)
-    producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
-    names: dict[str, dict[str, None]] = {}
-    ops: dict[str, dict[str, None]] = {}
-    for site in plan.activations.values():
-        for tensor in (site.source, site.tensor):
-            known, types = names.setdefault(site.source, {}), ops.setdefault(site.source, {})
-            known[tensor] = None
-            for node in _computing(producers.get(tensor), rules):
-                known |= dict.fromkeys([*filter(None, [node.name]), *around.get(node.name or "", ())])
-                types[node.op_type] = None
-    return {source: Meant(tuple(known), tuple(ops[source])) for source, known in names.items()}
-
-
-def _computing(node: ir.Node | None, rules: Rules) -> list[ir.Node]:
-    """Return the node that computes a tensor, and the one that it is part of, as a Relu of a Conv."""
-    if node is None:
-        return []
-    before = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
-    return [node, before] if before is not None and clamp_behind(before, rules) is node else [node]
-
-
-def meant_weights(model: ir.Model, sites: Sequence[WeightSite]) -> dict[WeightSite, Meant]:
-    """Return what means each weight: its own name, and its layer's."""
-    ops = {node.name: node.op_type for node in every_node(model.graph)}
-    around = names_around(model.graph)
-    return {
-        site: Meant((site.tensor, site.node, *around.get(site.node, ())), (ops[site.node],)) for site in sites
-    }
-
-
-def meant_layers(model: ir.Model) -> dict[str, Meant]:
-    """Return what means each layer: its name, and those of its outputs and of the layers around it."""
-    found, around = {}, names_around(model.graph)
-    for node in every_node(model.graph):
-        names = [node.name, *(item.name for item in node.outputs), *around.get(node.name or "", ())]
-        found[node.name or ""] = Meant(tuple(filter(None, names)), (node.op_type,))
-    return found
-
-
 Names = tuple[str, ...]
 Key = TypeVar("Key")
 Item = TypeVar("Item")
@@ -92,7 +52,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class TensorRecipe:
-    """What a recipe says of how tensors are quantized; of several overrides that match, the later wins."""
+    """What a recipe says of how tensors are quantized; of several overrides that match, the later wins.
+
+    Attributes:
+        faster: layers that stay float for speed or accuracy, with the reason.
+        dynamic: more layers whose ranges are found at each run, with what shares a scale.
+    """
 
     amax: AmaxSettings
     weights: WeightSettings
@@ -100,6 +65,8 @@ class TensorRecipe:
     override: Sequence[OverrideSettings]
     all_layers: bool = False
     float_type: str = FLOAT32
+    faster: Mapping[str, str] = field(default_factory=dict)
+    dynamic: Mapping[str, str] = field(default_factory=dict)
 
 
 def tensor_recipe(recipe: Recipe) -> TensorRecipe:
@@ -295,7 +262,7 @@ def _changed_families(
     recipe: TensorRecipe,
     target: Target,
 ) -> Iterator[str]:
-    """Yield the tensors whose quantizer is not that which the recipe names for all."""
+    """Yield the tensors with another quantizer than the recipe names for all."""
     plain = activation_family(recipe.activations)
     yield from (source for source, found in activations.items() if found != plain)
     general = {
@@ -306,7 +273,7 @@ def _changed_families(
 
 
 def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
-    """Return whether two settings decide differently, where ``method`` names the field that counts."""
+    """Whether two settings decide differently, where ``method`` names the field that counts."""
     if getattr(one, method) != getattr(other, method):
         return True
     return one.percentile != other.percentile and getattr(one, method) in (AUTO, "percentile")

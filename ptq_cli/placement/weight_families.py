@@ -195,7 +195,7 @@ class StepQuantizer:
         return ScaledQuantizer(self.settings).choose(weight, site)
 
     def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
-        """Return how many steps each value is."""
+        """Return each value as a number of steps."""
         return StoredWeight(
             integers=nearest_integers(weight, site, _required(parameters)),
             bits=storage_bits(site, self.packed),

@@ -1,4 +1,4 @@
-"""Sites of weights with the formats of their quantizers, and the opset that these need."""
+"""Sites of weights and of tables in blocks with the formats of their quantizers, and the opset they need."""
 
 from collections.abc import Container, Mapping
 from dataclasses import replace
@@ -27,8 +27,9 @@ from ptq_cli.recipe.quantizer_families import (
 from ptq_cli.recipe.quantizer_settings import described
 from ptq_cli.recipe.sections import FLOAT16
 
+# MatMulNBits of ONNX Runtime 1.31 gives wrong numbers for 2 bits if their number is not a multiple of it.
 OUTPUTS_OF_QUARTERS = 4
-"""MatMulNBits of ONNX Runtime 1.31 gives wrong numbers for 2 bits if their number is not a multiple of it."""
+TABLE = "Gather"
 
 
 def formatted_sites(
@@ -61,7 +62,7 @@ def _is_plain(family: WeightFamily) -> bool:
 
 
 def _bits(site: WeightSite, family: ScaledWeights, shape: tuple[int, ...], target: Target) -> int:
-    """Return how many bits a weight gets: those that are asked for, if the kernel computes them correctly."""
+    """Bits of a weight: those that are asked for, if the kernel computes them correctly."""
     if site.block_axis is not None:
         return table_bits(family.bits, target)
     outputs = shape[site.axis] if site.axis is not None else 1
@@ -117,12 +118,6 @@ def oldest_opset(
     return max(target.opset, newer, QUARTER_BYTE_OPSET if quarters else 0, *known)
 
 
-# Tables of embeddings that are stored in blocks, and looked up there.
-
-
-TABLE = "Gather"
-
-
 def with_tables(model: ir.Model, plan: Plan, settings: TensorSettings, target: Target) -> Plan:
     """Return the plan with the tables of embeddings that are stored in blocks.
 
@@ -151,7 +146,7 @@ def with_tables(model: ir.Model, plan: Plan, settings: TensorSettings, target: T
 
 
 def _stays_float(graph: ir.Graph, site: WeightSite, stored: Container[str]) -> bool:
-    """Return whether a layer in float reads the table, as it is or transposed."""
+    """Whether a layer in float reads the table, as it is or transposed."""
     table = graph.initializers[site.tensor]
     turned = constant_shape(table)[::-1]
     twins = [

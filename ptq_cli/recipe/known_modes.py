@@ -10,7 +10,7 @@ MODES = {
     DYNAMIC: "quantize activations with ranges found at each run; no calibration data needed",
     FLOAT: "quantize weights only; no calibration data needed",
 }
-EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
+EQUALIZE, SMOOTH, RANGES, ROUND = "equalize", "smooth", "ranges", "round"
 IN_FLOAT = "float"
 # Rungs in the order in which they run, but that ``weighed`` comes after ``round``, with what each does.
 RUNGS = {
@@ -18,7 +18,6 @@ RUNGS = {
     SMOOTH: "the same for channels of normalizations, and through attention",
     RANGES: "choose the range of each activation by its effect on the outputs",
     IN_FLOAT: "leave a few layers in float, or find ranges at each run, where outputs are below 22 dB",
-    WEIGHED: "choose scales, integers and biases of each layer by what it reads",
-    ROUND: "the same, and make up for what earlier layers lost",
+    ROUND: "choose scales, integers and biases of each layer by what it reads and what earlier layers lost",
 }
 ALL, NONE, AUTO = "all", "none", "auto"

@@ -1,6 +1,6 @@
 """A layer whose weight has scales of blocks, from the floats that it reads and should make.
 
-As ``layer_rows`` does, in a hundredth of the time: products of matrices are ONNX Runtime's, with one thread
+As ``solve_layer`` does, in a hundredth of the time: products of matrices are ONNX Runtime's, with one thread
 each, and layers that read one tensor share what is known of it. Some thousand channels are taken at once, so
 that a table of words needs no more memory than other layers.
 """
@@ -16,33 +16,25 @@ from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE
 from ptq_cli.recover.block_search import search_blocks
 from ptq_cli.recover.code_search import Codes, joined
-from ptq_cli.recover.layer_rows import NO_HELP, LayerData, Part, read_parts
-from ptq_cli.recover.quantized_layer import (
+from ptq_cli.recover.layer_rows import LayerData, Part
+from ptq_cli.recover.layer_state import (
     CHANNELS,
     EVERY,
+    NO_HELP,
     LayerState,
-    QuantizedLayer,
     SolvedLayer,
     code_grid,
     decided_again,
     layer_state,
 )
-from ptq_cli.recover.second_moments import (
-    CenteredMoments,
-    Factor,
-    Float64s,
-    cholesky,
-    held_share,
-    near_solution,
-)
+from ptq_cli.recover.least_squares import CenteredMoments, Factor, cholesky, held_share, near_solution
+from ptq_cli.recover.quantized_layer import QuantizedLayer
+from ptq_cli.recover.second_moments import Float64s
 from ptq_cli.runtime.products import multiplied_floats
 
-JUDGED = 32
-"""Channels that it is judged by how far to go, at most: it is one number for all of them."""
-LARGE = 1 << 27
-"""Bytes of a matrix of 4,096 inputs."""
-AT_ONCE = 1024
-"""Rows whose products are added up in float32, which is far finer than the damping."""
+JUDGED = 32  # channels, at most, that say how far to go: it is one number for all of them
+LARGE = 1 << 27  # bytes of a matrix of 4,096 inputs
+AT_ONCE = 1024  # rows whose products are added up in float32, which is far finer than the damping
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +66,7 @@ class SharedReads:
             self.tensor, self._sums, self._factors = tensor, {}, {}
 
     def sums(self, kind: str, parts: Sequence[Part]) -> _Sums:
-        """Return the sums over the rows of one kind."""
+        """Sums over the rows of one kind."""
         if kind not in self._sums:
             self._sums[kind] = _summed([(read, read) for read, _ in parts])
         return self._sums[kind]
@@ -85,139 +77,13 @@ class SharedReads:
             self._sums = {}
 
     def factor(self, moments: CenteredMoments) -> Factor:
-        """Return the Cholesky factor of the damped moments of so many rows."""
+        """Cholesky factor of the damped moments of so many rows."""
         key = (moments.input_mean is not None, moments.rows)
         if key not in self._factors:
             if moments.gram.nbytes > LARGE:
                 self._factors = {}
             self._factors[key] = cholesky(moments.curvature())
         return self._factors[key]
-
-
-@dataclass(frozen=True, eq=False)
-class _Fitted:
-    """What a layer reads and should make, summed over rows; a table has no targets but its own weights."""
-
-    read: _Sums
-    made: _Sums | None
-    has_bias: bool
-
-    @property
-    def moments(self) -> CenteredMoments:
-        """The moments; where a bias makes up for means, only what varies counts."""
-        rows = self.read.rows
-        gram, mean, target = self.read.gram / rows, self.read.sums / rows, None
-        if self.made is None:
-            none = np.zeros((0, len(gram)))
-            return CenteredMoments(rows=rows, gram=gram, cross=none, input_mean=None, target_mean=None)
-        cross = self.made.gram / rows
-        if self.has_bias:
-            target = self.made.sums / rows
-            gram, cross = gram - np.outer(mean, mean), cross - np.outer(target, mean)
-        means = (None, None) if target is None else (mean, target)
-        return CenteredMoments(rows=rows, gram=gram, cross=cross, input_mean=means[0], target_mean=means[1])
-
-
-def solve_blocks(
-    float_model: ir.Model,
-    parameters: Parameters,
-    layer: QuantizedLayer,
-    data: LayerData,
-    shared: SharedReads,
-    *,
-    threads: int,
-) -> SolvedLayer | str:
-    """Return the best integers, scales and bias that are found; as ``layer_rows.solve_layer``."""
-    parts = read_parts(data)
-    if isinstance(parts, str):
-        return parts
-    shared.begin(layer.reads)
-    learn, check, decide = parts
-    channels, share = layer.geometry.channels(parameters.decided[layer.site].stored.shape), 1.0
-    sums = _SumsOfParts(layer, shared, {"learn": learn, "check": check}, channels)
-    if check and not layer.is_table:
-        # It is one number for all channels, so some of them tell.
-        judged = slice(None, None, -(-channels // JUDGED))
-        weights = layer_state(float_model, parameters, layer, judged).weight
-        learned, checked = sums.each(judged)
-        share = _share(shared.factor(sums.total(judged).moments), learned, checked, weights)
-    chosen = [
-        _chosen(
-            layer,
-            layer_state(float_model, parameters, layer, own),
-            sums.total(own).moments,
-            shared,
-            [(read, made if layer.is_table else made[:, own]) for read, made in decide],
-            share=share,
-            threads=threads,
-        )
-        for own in (slice(start, start + CHANNELS) for start in range(0, channels, CHANNELS))
-    ]
-    codes, bias = joined([item.codes for item in chosen]), None
-    if chosen[0].bias is not None:
-        bias = np.concatenate([item.bias for item in chosen if item.bias is not None])
-    again = decided_again(parameters, layer, codes, bias, 1.0)
-    changed = again.differs(parameters, float_model)
-    errors, held_out = (
-        np.sum([getattr(item, name) for item in chosen], axis=0) for name in ("errors", "held_out")
-    )
-    if changed and decide and not held_out[1] < held_out[0]:
-        return NO_HELP
-    power = sum(item.power for item in chosen) or 1.0
-    return SolvedLayer(
-        before=float(errors[0]) / power,
-        after=float(errors[1]) / power,
-        damped=sums.total_read().rows < len(layer.geometry.block),
-        changed=changed,
-        decided=again,
-    )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Chosen:
-    """What is chosen for some channels.
-
-    Attributes:
-        power: of what they make.
-        errors: of it, with what was there and with this; ``held_out`` likewise, on samples to decide by.
-    """
-
-    codes: Codes
-    bias: Float64s | None
-    power: float
-    errors: tuple[float, float]
-    held_out: tuple[float, float]
-
-
-def _chosen(
-    layer: QuantizedLayer,
-    state: LayerState,
-    moments: CenteredMoments,
-    shared: SharedReads,
-    decide: Sequence[Part],
-    *,
-    share: float,
-    threads: int,
-) -> _Chosen:
-    curvature, factor = moments.curvature(), shared.factor(moments)
-    best, pull = state.weight, None
-    if not layer.is_table:
-        pull = _pull(moments, best)
-        best = best + share * factor.solve(pull)
-    grid = code_grid(layer, state, slice(None), 1.0, np.zeros(len(best)))
-    found, *errors = search_blocks(curvature, factor.lower, best, grid, state.codes, threads=threads)
-    bias = _bias(layer, found, moments)
-    pairs = ((state.codes, state.bias), (found, bias))
-    before, after = (_missed(layer, state, codes, own, decide) for codes, own in pairs)
-    few = layer.site.format.bits <= HALF_BYTE
-    return _Chosen(
-        # In an eighth of the memory: a table has millions of them, of so many bits and a zero point.
-        codes=replace(found, integers=found.integers.astype(np.int8 if few else np.int16)),
-        bias=bias,
-        power=float((multiplied_floats(state.weight, curvature) * state.weight).sum()),
-        errors=(float(errors[0].sum()), float(errors[1].sum())),
-        held_out=(before, after),
-    )
 
 
 class _SumsOfParts:
@@ -236,30 +102,40 @@ class _SumsOfParts:
     def total_read(self) -> _Sums:
         """Return the sums over all rows of what the layer reads."""
         if self._read is None:
-            first, *others = [self._shared.sums(kind, parts) for kind, parts in self._kinds.items()]
-            self._read = first.merge(others[0]) if others else first
+            self._read = _merged([self._shared.sums(kind, parts) for kind, parts in self._kinds.items()])
             self._shared.forget_large()
         return self._read
 
-    def each(self, own: slice) -> list[_Fitted]:
-        """Return what some channels are fitted to, by kind of rows."""
-        has_bias = self._layer.bias is not None
-        return [
-            _Fitted(self._shared.sums(kind, parts), self._products_of(kind, own), has_bias)
-            for kind, parts in self._kinds.items()
-        ]
+    def each(self, kind: str, own: slice) -> CenteredMoments:
+        """Return the moments of some channels over the rows of one kind."""
+        return self._moments(self._shared.sums(kind, self._kinds[kind]), self._products_of(kind, own))
 
-    def total(self, own: slice) -> _Fitted:
-        """Return what some channels are fitted to, over all rows."""
+    def total(self, own: slice) -> CenteredMoments:
+        """Return the moments of some channels over all rows; a table has no targets but its own weights."""
         read = self.total_read()
         if self._layer.is_table:
-            return _Fitted(read, None, has_bias=False)
-        first, *others = [self._products_of(kind, own) for kind in self._kinds]
-        return _Fitted(read, first.merge(others[0]) if others else first, self._layer.bias is not None)
+            gram = read.gram / read.rows
+            return CenteredMoments(rows=read.rows, gram=gram, cross=np.zeros((0, len(gram))))
+        return self._moments(read, _merged([self._products_of(kind, own) for kind in self._kinds]))
+
+    def _moments(self, read: _Sums, made: _Sums) -> CenteredMoments:
+        """Return moments; where a bias makes up for means, only what varies counts."""
+        rows = read.rows
+        gram, cross = read.gram / rows, made.gram / rows
+        if self._layer.bias is None:
+            return CenteredMoments(rows=rows, gram=gram, cross=cross)
+        mean, target = read.sums / rows, made.sums / rows
+        gram, cross = gram - np.outer(mean, mean), cross - np.outer(target, mean)
+        return CenteredMoments(rows=rows, gram=gram, cross=cross, input_mean=mean, target_mean=target)
 
     def _products_of(self, kind: str, own: slice) -> _Sums:
         known = self._made.get(kind)
         return known.part(own) if known is not None else _products(self._kinds[kind], own)
+
+
+def _merged(sums: Sequence[_Sums]) -> _Sums:
+    first, *others = sums
+    return first.merge(others[0]) if others else first
 
 
 def _products(parts: Sequence[Part], own: slice) -> _Sums:
@@ -283,50 +159,129 @@ def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
     return _Sums(rows, gram, sums)
 
 
-def _share(factor: Factor, learn: _Fitted, check: _Fitted, weights: Float64s) -> float:
-    """Return how far to go towards the optimum of all rows, as ``share_that_holds``; ``factor`` is theirs."""
+def solve_blocks(
+    float_model: ir.Model,
+    parameters: Parameters,
+    layer: QuantizedLayer,
+    data: LayerData,
+    shared: SharedReads,
+    *,
+    threads: int,
+) -> SolvedLayer | str:
+    """Return the best integers, scales and bias that are found; as ``solve_layer``."""
+    parts = data.read()
+    if isinstance(parts, str):
+        return parts
+    shared.begin(layer.reads)
+    learn, check, decide = parts
+    channels, share = layer.geometry.channels(parameters.decided[layer.site].stored.shape), 1.0
+    sums = _SumsOfParts(layer, shared, {"learn": learn, "check": check}, channels)
+    if check and not layer.is_table:
+        # It is one number for all channels, so some of them tell.
+        judged = slice(None, None, -(-channels // JUDGED))
+        weights = layer_state(float_model, parameters, layer, judged).weight
+        share = _share(shared.factor(sums.total(judged)), sums, judged, weights)
+    chosen = []
+    for own in (slice(start, start + CHANNELS) for start in range(0, channels, CHANNELS)):
+        state, moments = layer_state(float_model, parameters, layer, own), sums.total(own)
+        rows = [(read, made if layer.is_table else made[:, own]) for read, made in decide]
+        search = _Search(layer, state, moments, shared.factor(moments), threads)
+        chosen.append(search.chosen(share, rows))
+    codes, bias = joined([item.codes for item in chosen]), None
+    if chosen[0].bias is not None:
+        bias = np.concatenate([item.bias for item in chosen if item.bias is not None])
+    again = decided_again(parameters, layer, codes, bias, 1.0)
+    changed = again.differs(parameters, float_model)
+    errors, held_out = (
+        np.sum([getattr(item, name) for item in chosen], axis=0) for name in ("errors", "held_out")
+    )
+    if changed and decide and not held_out[1] < held_out[0]:
+        return NO_HELP
+    power = sum(item.power for item in chosen) or 1.0
+    return SolvedLayer(
+        before=float(errors[0]) / power,
+        after=float(errors[1]) / power,
+        damped=sums.total_read().rows < len(layer.geometry.block),
+        changed=changed,
+        decided=again,
+    )
+
+
+def _share(factor: Factor, sums: _SumsOfParts, judged: slice, weights: Float64s) -> float:
+    """Share of the way to the optimum of all rows, as ``share_that_holds``; ``factor`` is theirs."""
     # One after the other: the moments of some thousand inputs are as large as ten of their layers.
-    moments = learn.moments
-    pull, rows = _pull(moments, weights), moments.rows
-    change = near_solution(moments.curvature(), factor, pull)
-    del moments
-    moments = check.moments
-    gain = float((change * _pull(moments, weights)).sum())
+    moments = sums.each("learn", judged)
+    rows = moments.rows
+    change = near_solution(moments.curvature(), factor, moments.pull(weights))
+    moments = sums.each("check", judged)
+    gain = float((change * moments.pull(weights)).sum())
     cost = float((multiplied_floats(change, moments.gram) * change).sum())
     return held_share(gain, cost, rows, moments.rows)
 
 
-def _pull(moments: CenteredMoments, weights: Float64s) -> Float64s:
-    """Return half of the downward slope of the error at some weights: (M, K)."""
-    made: Float64s = multiplied_floats(weights, moments.gram)
-    return moments.cross - made
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Chosen:
+    """What is chosen for some channels.
 
-
-def _missed(
-    layer: QuantizedLayer, state: LayerState, codes: Codes, bias: Float64s | None, parts: Sequence[Part]
-) -> float:
-    """Return the sum of the squares that what some channels make of rows is away from what they should.
-
-    Those of a table should make what its own weights do.
+    Attributes:
+        power: of what they make.
+        errors: of the output before and after; ``held_out``: the same on samples to decide by.
     """
-    weights = codes.weights(layer.geometry.block)
-    if layer.is_table:
-        weights = weights - state.weight
-    turned, total = weights.T.astype(np.float32), 0.0
-    for read, made in parts:
-        for start in range(0, len(read), AT_ONCE):
-            own = slice(start, start + AT_ONCE)
-            found = multiplied_floats(read[own].astype(np.float32), turned)
-            if not layer.is_table:
-                found -= made[own]
-            if bias is not None:
-                found += bias.astype(np.float32)
-            total += float(np.square(found, dtype=np.float64).sum())
-    return total
+
+    codes: Codes
+    bias: Float64s | None
+    power: float
+    errors: tuple[float, float]
+    held_out: tuple[float, float]
 
 
-def _bias(layer: QuantizedLayer, found: Codes, moments: CenteredMoments) -> Float64s | None:
-    if moments.input_mean is None or moments.target_mean is None:
-        return None
-    made: Float64s = (found.weights(layer.geometry.block) * moments.input_mean).sum(axis=1)
-    return moments.target_mean - made
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """The search for the constants of some channels."""
+
+    layer: QuantizedLayer
+    state: LayerState
+    moments: CenteredMoments
+    factor: Factor
+    threads: int
+
+    def chosen(self, share: float, decide: Sequence[Part]) -> _Chosen:
+        """Return the best constants, after going by ``share`` from the weights to the optimum."""
+        layer, state, moments = self.layer, self.state, self.moments
+        curvature, best = moments.curvature(), state.weight
+        if not layer.is_table:
+            best = best + share * self.factor.solve(moments.pull(best))
+        grid = code_grid(layer, state, EVERY, 1.0, np.zeros(len(best)))
+        found, *errors = search_blocks(
+            curvature, self.factor.lower, best, grid, state.codes, threads=self.threads
+        )
+        bias = moments.bias(found.weights(layer.geometry.block))
+        few = layer.site.format.bits <= HALF_BYTE
+        return _Chosen(
+            # In an eighth of the memory: a table has millions of them, of so many bits and a zero point.
+            codes=replace(found, integers=found.integers.astype(np.int8 if few else np.int16)),
+            bias=bias,
+            power=float((multiplied_floats(state.weight, curvature) * state.weight).sum()),
+            errors=(float(errors[0].sum()), float(errors[1].sum())),
+            held_out=(self._missed(state.codes, state.bias, decide), self._missed(found, bias, decide)),
+        )
+
+    def _missed(self, codes: Codes, bias: Float64s | None, parts: Sequence[Part]) -> float:
+        """Return the sum of the squares that what channels make of rows is away from what they should.
+
+        Those of a table should make what its own weights do.
+        """
+        weights, is_table = codes.weights(self.layer.geometry.block), self.layer.is_table
+        if is_table:
+            weights = weights - self.state.weight
+        turned, total = weights.T.astype(np.float32), 0.0
+        for read, made in parts:
+            for start in range(0, len(read), AT_ONCE):
+                own = slice(start, start + AT_ONCE)
+                found = multiplied_floats(read[own].astype(np.float32), turned)
+                if not is_table:
+                    found -= made[own]
+                if bias is not None:
+                    found += bias.astype(np.float32)
+                total += float(np.square(found, dtype=np.float64).sum())
+        return total

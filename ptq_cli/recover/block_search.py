@@ -3,49 +3,36 @@
 A scale and the integers of a block are chosen together. What the block has lost is passed on to all others by
 one product of matrices, so that a layer takes about four products of its weight and the moments.
 
-All of it is float32: the errors that are weighed against each other are those of few bits, a thousand times
-as large as its rounding. Moments and factors, which small differences decide, are float64 until then.
+All of it is float32: the errors that are compared are those of few bits, a thousand times as large as its
+rounding. Moments and factors, which small differences decide, are float64 until then.
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.compiled import compiled
+from ptq_cli.recover.code_loops import Candidates, Tried, choose_panel
 from ptq_cli.recover.code_search import CodeGrid, Codes
 from ptq_cli.recover.second_moments import Float64s
 from ptq_cli.runtime.products import multiplied_floats
 
-FACTORS = np.linspace(0.55, 1.15, 16)
-"""Scales that are tried, of the one with which the largest integer stands for the largest weight."""
-WIDTHS = np.linspace(0.65, 1.1, 8)
-"""With zero points: of the scale with which the integers reach from the smallest weight to the largest."""
-POINTS = 3
-"""Zero points that are tried with each: the nearest one and its neighbors."""
-SWEEPS = 2
-"""Over all blocks, once each has integers; a third one gained less than 0.02 dB."""
-REFITS = 2
-"""Of a block's scale in each sweep."""
-MOST_MOVES = 2
-"""Changes of integers of a block in a row, for each of its inputs; it ends where none gains."""
-TIE = 1e-5
-"""Of what a change by one step costs: a smaller gain is rounding of float32, and would go back and forth."""
-ROWS = 512
-"""Output channels that are multiplied at once; threads share them."""
-TOGETHER = 16
-"""Channels whose candidates are tried at once: what they take fits the second-level cache."""
+FACTORS = np.linspace(0.55, 1.15, 16)  # scales tried, of that where the largest integer is the largest weight
+WIDTHS = np.linspace(0.65, 1.1, 8)  # with zero points: of that whose integers reach from smallest to largest
+POINTS = 3  # zero points that are tried with each scale: the nearest one and its neighbors
+SWEEPS = 2  # over all blocks, once each has integers; a third one gained less than 0.02 dB
+REFITS = 2  # of a block's scale in each sweep
+MOST_MOVES = 2  # changes of integers of a block in a row, for each input; it ends where none gains
+TIE = 1e-5  # of what a change by one step costs: a smaller gain is rounding of float32
+ROWS = 512  # output channels that are multiplied at once; threads share them
+TOGETHER = 16  # channels whose candidates are tried at once: what they take fits the second-level cache
 Floats = npt.NDArray[np.float32]
 
 
 def search_blocks(
-    curvature: Float64s,
-    lower: Float64s,
-    best: Float64s,
-    grid: CodeGrid,
-    nearest: Codes,
-    *,
-    threads: int = 1,
+    curvature: Float64s, lower: Float64s, best: Float64s, grid: CodeGrid, nearest: Codes, *, threads: int = 1
 ) -> tuple[Codes, Float64s, Float64s]:
     """Return integers and scales near to ``best``, and each channel's error with ``nearest`` and with these.
 
@@ -59,7 +46,8 @@ def search_blocks(
     Source:
         Frantar et al., GPTQ (2023), for updates in blocks of columns.
     """
-    bends, factor, wanted = (array.astype(np.float32) for array in (curvature, lower, best))
+    matrix, factor, wanted = (array.astype(np.float32) for array in (curvature, lower, best))
+    least = grid.least.astype(np.float32)
     found = Codes(
         integers=nearest.integers.copy(),
         scales=nearest.scales.copy(),
@@ -70,10 +58,10 @@ def search_blocks(
     def part(first: int) -> None:
         own = slice(first, first + ROWS)
         lost = wanted[own] - nearest.part(own).weights(grid.block).astype(np.float32)
-        before[own] = (multiplied_floats(lost, bends) * lost).sum(axis=1)
-        made = _planes(factor, wanted[own], grid, grid.least[own])
-        residual = multiplied_floats(wanted[own] - made.weights(grid.block), bends)
-        _improve(bends, residual, grid, grid.least[own], made)
+        before[own] = (multiplied_floats(lost, matrix) * lost).sum(axis=1)
+        made = _planes(factor, wanted[own], grid, least[own])
+        residual = multiplied_floats(wanted[own] - made.weights(grid.block), matrix)
+        _improve(matrix, residual, grid, least[own], made)
         lost = wanted[own] - made.weights(grid.block)
         after[own] = (residual * lost).sum(axis=1)
         better = after[own] < before[own]
@@ -86,232 +74,167 @@ def search_blocks(
     return found, before, after
 
 
-def _planes(lower: Floats, best: Floats, grid: CodeGrid, least: Float64s) -> Codes:
+class Block(NamedTuple):
+    """Integers, scales and zero points of a block of inputs.
+
+    Shapes:
+        codes: (C, S); scales, zeros: (C,).
+    """
+
+    codes: Floats
+    scales: Floats
+    zeros: Floats
+
+
+def _planes(lower: Floats, best: Floats, grid: CodeGrid, least: Floats) -> Codes:
     """Return integers and scales of some channels, found block by block from the last one."""
     channels, size = best.shape
     blocks = int(grid.block[-1]) + 1
     each = size // blocks
-    shapes = ((channels, size), (channels, blocks), (channels, blocks))
-    integers, scales, zeros = (np.empty(shape, np.float32) for shape in shapes)
+    integers = np.empty((channels, size), np.float32)
+    scales, zeros = np.empty((2, channels, blocks), np.float32)
     lost, missed = np.zeros(best.shape, np.float32), np.empty((channels, each), np.float32)
-    factors = (WIDTHS if grid.has_zeros else FACTORS).astype(np.float32)
-    for block in reversed(range(blocks)):
-        own = slice(block * each, (block + 1) * each)
-        codes = np.empty((channels, each), np.float32)
-        choose_block(
-            lower[own, own].copy(),
-            best[:, own].copy(),
-            lost[:, own].copy(),
-            _ends(grid),
-            least.astype(np.float32),
-            factors,
-            codes,
-            scales[:, block],
-            zeros[:, block],
-            missed,
-        )
-        integers[:, own] = codes
-        if block:
+    for number in reversed(range(blocks)):
+        own = slice(number * each, (number + 1) * each)
+        block = Block(np.empty((channels, each), np.float32), scales[:, number], zeros[:, number])
+        wanted = (best[:, own].copy(), lost[:, own].copy())
+        _choose_block(lower[own, own].copy(), wanted, grid, least, block, missed)
+        integers[:, own] = block.codes
+        if number:
             lost[:, : own.start] += multiplied_floats(missed, lower[own, : own.start])
     return Codes(integers=integers, scales=scales, zeros=zeros)
 
 
-def _ends(grid: CodeGrid) -> Floats:
-    return np.array([grid.lowest, grid.highest], np.float32)
-
-
-def choose_block(
-    lower: Floats,
-    best: Floats,
-    lost: Floats,
-    ends: Floats,
-    least: Floats,
-    factors: Floats,
-    codes: Floats,
-    scales: Floats,
-    zeros: Floats,
-    missed: Floats,
+def _choose_block(
+    lower: Floats, wanted: tuple[Floats, Floats], grid: CodeGrid, least: Floats, block: Block, missed: Floats
 ) -> None:
     """Choose scale, zero point and integers of a block for each channel, and what they miss of the best.
 
     Shapes:
-        lower: (S, S); best, lost, codes, missed: (C, S); least, scales, zeros: (C,).
+        lower: (S, S); wanted: the best weights and what other blocks have lost, (C, S) each, as missed.
     """
-    tried = len(factors) * (POINTS if ends[0] == 0.0 else 1)
-    columns = min(TOGETHER, len(best)) * tried
-    trial, zero, errors = np.ones((3, columns), np.float32)
-    wanted, sums, tries, left = np.zeros((4, best.shape[1], columns), np.float32)
+    (best, lost), limits = wanted, grid.limits.astype(np.float32)
+    factors = (WIDTHS if grid.has_zeros else FACTORS).astype(np.float32)
+    tried = len(factors) * (POINTS if grid.has_zeros else 1)
+    channels, size = best.shape
+    columns = min(TOGETHER, channels) * tried
+    trial = np.ones((1, columns), np.float32)
+    zero = np.ones(columns, np.float32)
+    aims, sums, codes, left = np.zeros((4, size, columns), np.float32)
+    none = np.empty((size, 0), np.int64)
     # Not one compiled function: what is inlined into another is no longer compiled to vectors.
-    for start in range(0, len(best), TOGETHER):
+    for start in range(0, channels, TOGETHER):
         own = slice(start, start + TOGETHER)
-        spread_candidates(best[own], lost[own], ends, least[own], factors, wanted, sums, trial, zero)
-        choose_columns(lower, wanted, sums, trial, zero, ends, tries, left, errors)
-        found = errors[: len(best[own]) * tried]
-        take_best(found, tries, left, trial, zero, codes[own], missed[own], scales[own], zeros[own])
-
-
-@compiled
-def choose_columns(
-    lower: Floats,
-    wanted: Floats,
-    sums: Floats,
-    trial: Floats,
-    zero: Floats,
-    ends: Floats,
-    codes: Floats,
-    left: Floats,
-    errors: Floats,
-) -> None:  # pragma: no cover - compiled
-    """Choose integers for each candidate, from the last input to the first (Babai's nearest plane).
-
-    Shapes:
-        lower: (S, S); wanted, sums, codes, left: (S, F); trial, zero, errors: (F,).
-    """
-    columns = errors.shape[0]
-    inverse, lows, highs = np.empty((3, columns), np.float32)
-    for f in range(columns):
-        inverse[f], errors[f] = np.float32(1.0) / trial[f], 0.0
-        lows[f], highs[f] = ends[0] - zero[f], ends[1] - zero[f]
-    for i in range(lower.shape[0] - 1, -1, -1):
-        pivot, own, aim, code, rest = lower[i, i], sums[i], wanted[i], codes[i], left[i]
-        shift = np.float32(1.0) / pivot
-        for f in range(columns):
-            step, low, high = np.rint((aim[f] + own[f] * shift) * inverse[f]), lows[f], highs[f]
-            step = low if step < low else step
-            step = high if step > high else step
-            code[f] = step
-            rest[f] = aim[f] - trial[f] * step
-            total = pivot * rest[f] + own[f]
-            errors[f] += total * total
-        for j in range(i):
-            factor, other = lower[i, j], sums[j]
-            for f in range(columns):
-                other[f] += factor * rest[f]
+        found = Tried(codes, left, np.zeros(columns, np.float32))
+        spread_candidates((best[own], lost[own]), limits, least[own], factors, (aims, sums), (trial[0], zero))
+        inverses: Floats = np.reciprocal(trial)
+        low, high = limits[0] - zero, limits[1] - zero
+        candidates = Candidates(np.zeros(size, np.int64), none, trial, inverses, low, high, limits[2])
+        choose_panel(lower, 0, aims, sums, candidates, found)
+        out = Block(block.codes[own], block.scales[own], block.zeros[own])
+        take_best(found, len(best[own]) * tried, trial[0], zero, out, missed[own])
 
 
 @compiled
 def spread_candidates(
-    best: Floats,
-    lost: Floats,
-    ends: Floats,
+    best: tuple[Floats, Floats],
+    limits: Floats,
     least: Floats,
     factors: Floats,
-    wanted: Floats,
-    sums: Floats,
-    trial: Floats,
-    zero: Floats,
+    wanted: tuple[Floats, Floats],
+    trial: tuple[Floats, Floats],
 ) -> None:  # pragma: no cover - compiled
     """Write what is wanted of each candidate of some channels, and the scales and zero points that are tried.
 
     Shapes:
-        best, lost: (C, S); least: (C,); wanted, sums: (S, any F of at least C times the candidates of each);
-        trial, zero: (F,).
+        best: the weights and what other blocks have lost, (C, S) each; least: (C,); wanted: the same for each
+        candidate, (S, any F of at least C times the candidates of each) each; trial: (F,) each.
     """
-    points = POINTS if ends[0] == 0.0 else 1
-    tried = factors.shape[0] * points
-    for channel in range(best.shape[0]):
+    points = POINTS if limits[0] == 0.0 else 1
+    tried, top = factors.shape[0] * points, limits[1]
+    for channel in range(best[0].shape[0]):
         first = channel * tried
         low = high = np.float32(0.0)
-        for i in range(best.shape[1]):
-            aim, miss = best[channel, i], lost[channel, i]
+        for i in range(best[0].shape[1]):
+            aim, miss = best[0][channel, i], best[1][channel, i]
             low, high = min(low, aim), max(high, aim)
             for f in range(first, first + tried):
-                wanted[i, f], sums[i, f] = aim, miss
+                wanted[0][i, f], wanted[1][i, f] = aim, miss
         width = high - low if points > 1 else max(-low, high)
         # The zero point of the whole range, and its neighbors.
         has_zeros = points > 1 and width > 0.0
-        middle = np.rint(-low * ends[1] / width) if has_zeros else 0.0
+        middle = np.rint(-low * top / width) if has_zeros else 0.0
         for f in range(tried):
-            step = max(factors[f // points] * width / ends[1], least[channel])
-            trial[first + f] = step if width > 0.0 and step > 0.0 else 1.0
-            zero[first + f] = min(max(middle + f % points - 1.0, 0.0), ends[1]) if has_zeros else 0.0
+            step = max(factors[f // points] * width / top, least[channel])
+            trial[0][first + f] = step if width > 0.0 and step > 0.0 else 1.0
+            trial[1][first + f] = min(max(middle + f % points - 1.0, 0.0), top) if has_zeros else 0.0
 
 
 @compiled
 def take_best(
-    errors: Floats,
-    tries: Floats,
-    left: Floats,
-    trial: Floats,
-    zero: Floats,
-    codes: Floats,
-    missed: Floats,
-    scales: Floats,
-    zeros: Floats,
+    found: Tried, columns: int, trial: Floats, zero: Floats, block: Block, missed: Floats
 ) -> None:  # pragma: no cover - compiled
     """Take the candidate of each channel with the least error.
 
+    The first ``columns`` are candidates, those of each channel side by side.
+
     Shapes:
-        errors: (F,), those of each channel side by side; trial, zero: at least as many; tries, left: (S, as
-        many); codes, missed: (C, S); scales, zeros: (C,).
+        trial, zero: (F,); missed: (C, S).
     """
-    tried = errors.shape[0] // codes.shape[0]
+    codes = block.codes
+    tried = columns // codes.shape[0]
     for channel in range(codes.shape[0]):
-        chosen = channel * tried + np.argmin(errors[channel * tried : (channel + 1) * tried])
-        scales[channel], zeros[channel] = trial[chosen], zero[chosen]
+        chosen = channel * tried + np.argmin(found.errors[channel * tried : (channel + 1) * tried])
+        block.scales[channel], block.zeros[channel] = trial[chosen], zero[chosen]
         for i in range(codes.shape[1]):
-            codes[channel, i], missed[channel, i] = tries[i, chosen], left[i, chosen]
+            codes[channel, i], missed[channel, i] = found.codes[i, chosen], found.missed[i, chosen]
 
 
-def _improve(curvature: Floats, residual: Floats, grid: CodeGrid, least: Float64s, found: Codes) -> None:
+def _improve(curvature: Floats, residual: Floats, grid: CodeGrid, least: Floats, found: Codes) -> None:
     """Improve integers, scales and zero points in place, block by block; ``residual`` is kept up to date."""
     integers, scales, zeros = found.arrays
-    each = residual.shape[1] // scales.shape[1]
+    each, limits = residual.shape[1] // scales.shape[1], grid.limits.astype(np.float32)
     for _ in range(SWEEPS):
-        for block in range(scales.shape[1]):
-            own = slice(block * each, (block + 1) * each)
-            codes, change = integers[:, own].copy(), np.empty((len(residual), each), np.float32)
-            improve_block(
-                curvature[own, own].copy(),
-                residual[:, own].copy(),
-                _ends(grid),
-                least.astype(np.float32),
-                codes,
-                scales[:, block],
-                zeros[:, block],
-                change,
-            )
-            integers[:, own] = codes
+        for number in range(scales.shape[1]):
+            own = slice(number * each, (number + 1) * each)
+            block = Block(integers[:, own].copy(), scales[:, number], zeros[:, number])
+            change = np.empty((len(residual), each), np.float32)
+            improve_block(curvature[own, own].copy(), residual[:, own].copy(), limits, least, block, change)
+            integers[:, own] = block.codes
             residual -= multiplied_floats(change, curvature[own])
 
 
 @compiled
 def improve_block(
-    curvature: Floats,
-    residual: Floats,
-    ends: Floats,
-    least: Floats,
-    codes: Floats,
-    scales: Floats,
-    zeros: Floats,
-    change: Floats,
+    curvature: Floats, residual: Floats, limits: Floats, least: Floats, block: Block, change: Floats
 ) -> None:  # pragma: no cover - compiled
     """Improve integers, scale and zero point of a block for each channel, all other blocks as they are.
 
     Shapes:
-        curvature: (S, S); residual: (C, S), the best weights' distance times the curvature; codes, change:
-        (C, S), the change of the real weights; least, scales, zeros: (C,).
+        curvature: (S, S); residual: (C, S), the best weights' distance times the curvature; least: (C,);
+        change: (C, S), that of the real weights, which is written.
     """
+    codes = block.codes
     size = codes.shape[1]
-    sums, bends, inverse, product, steps, gains = np.zeros((6, size), np.float32)
+    sums, product, steps, gains = np.zeros((4, size), np.float32)
+    diagonal = np.zeros((2, size), np.float32)
     for i in range(size):
-        bends[i], inverse[i] = curvature[i, i], 1.0 / curvature[i, i]
+        diagonal[0, i], diagonal[1, i] = curvature[i, i], 1.0 / curvature[i, i]
         for j in range(size):
             sums[j] += curvature[i, j]
     for channel in range(codes.shape[0]):
         own, rest = codes[channel], residual[channel]
-        scale, zero = scales[channel], zeros[channel]
+        scale, zero = block.scales[channel], block.zeros[channel]
         for i in range(size):
             change[channel, i] = -scale * own[i]
         for turn in range(REFITS + 1):
             if turn:
                 scale = refit_block(curvature, own, scale, least[channel], rest, product)
-            if ends[0] == 0.0:
-                zero -= move_block(sums, own, scale, zero - ends[1], zero, rest)
-            descend_block(
-                curvature, bends, inverse, ends[0] - zero, ends[1] - zero, own, scale, rest, steps, gains
-            )
-        scales[channel], zeros[channel] = scale, zero
+            if limits[0] == 0.0:
+                zero -= move_block(sums, own, scale, zero - limits[1], zero, rest)
+            ends = (limits[0] - zero, limits[1] - zero)
+            descend_block((curvature, diagonal), ends, own, scale, rest, (steps, gains))
+        block.scales[channel], block.zeros[channel] = scale, zero
         for i in range(size):
             change[channel, i] += scale * own[i]
 
@@ -327,13 +250,13 @@ def refit_block(
         code = codes[i]
         for j in range(size):
             product[j] += code * curvature[i, j]
-    pull = bend = np.float32(0.0)
+    pull = own_curvature = np.float32(0.0)
     for i in range(size):
         pull += codes[i] * residual[i]
-        bend += codes[i] * product[i]
-    if bend <= 0.0:
+        own_curvature += codes[i] * product[i]
+    if own_curvature <= 0.0:
         return scale
-    wanted = scale + pull / bend
+    wanted = scale + pull / own_curvature
     wanted = least if wanted < least else wanted
     if wanted <= 0.0:
         return scale
@@ -352,14 +275,14 @@ def move_block(
     Shapes:
         sums: of the curvature's rows, (S,).
     """
-    pull = bend = np.float32(0.0)
+    pull = own_curvature = np.float32(0.0)
     for i in range(codes.shape[0]):
         pull += residual[i]
-        bend += sums[i]
-    if bend <= 0.0:
+        own_curvature += sums[i]
+    if own_curvature <= 0.0:
         return np.float32(0.0)
-    step = np.float32(min(max(np.rint(pull / (scale * bend)), low), high))
-    if step * scale * (pull + pull - step * scale * bend) <= 0.0:
+    step = np.float32(min(max(np.rint(pull / (scale * own_curvature)), low), high))
+    if step * scale * (pull + pull - step * scale * own_curvature) <= 0.0:
         return np.float32(0.0)
     taken = step * scale
     for i in range(codes.shape[0]):
@@ -370,23 +293,20 @@ def move_block(
 
 @compiled
 def descend_block(
-    curvature: Floats,
-    bends: Floats,
-    inverse: Floats,
-    low: np.float32,
-    high: np.float32,
+    curvature: tuple[Floats, Floats],
+    limits: tuple[np.float32, np.float32],
     codes: Floats,
     scale: np.float32,
     residual: Floats,
-    steps: Floats,
-    gains: Floats,
+    scratch: tuple[Floats, Floats],
 ) -> None:  # pragma: no cover - compiled
     """Change the integer of a block that gains the most to its best value, until none gains.
 
     Shapes:
-        bends: the curvature's diagonal, (S,), and its inverse; steps, gains: (S,), which are written.
+        curvature: (S, S), and its diagonal with the inverse of that, (2, S); scratch: (S,) each, is written.
     """
-    size = codes.shape[0]
+    (matrix, diagonal), (low, high), (steps, gains) = curvature, limits, scratch
+    size, own, inverse = codes.shape[0], diagonal[0], diagonal[1]
     unit = np.float32(1.0) / scale
     for _ in range(MOST_MOVES * size):
         for i in range(size):
@@ -395,14 +315,14 @@ def descend_block(
             steps[i] = most if step > most else step
         for i in range(size):
             delta = scale * steps[i]
-            gains[i] = delta * (residual[i] + residual[i] - delta * bends[i])
+            gains[i] = delta * (residual[i] + residual[i] - delta * own[i])
         best = 0
         for i in range(1, size):
             if gains[i] > gains[best]:
                 best = i
-        if gains[best] <= TIE * bends[best] * scale * scale:
+        if gains[best] <= TIE * own[best] * scale * scale:
             return
         codes[best] += steps[best]
         delta = scale * steps[best]
         for j in range(size):
-            residual[j] -= delta * curvature[best, j]
+            residual[j] -= delta * matrix[best, j]

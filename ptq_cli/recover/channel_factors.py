@@ -15,17 +15,15 @@ from ptq_cli.recover.space_samples import Float32s, SpaceReader, SpaceSamples
 
 HIGHEST = np.float32(127.0)
 TINY = 1e-30
-
-STRENGTHS = (0.25, 0.5, 0.65, 0.8, 1.0)
-"""0 gives all channels the same largest weight, 1 the same range."""
+STRENGTHS = (0.25, 0.5, 0.65, 0.8, 1.0)  # 0 gives all channels the same largest weight, 1 the same range
+# A space keeps its channels unless the error falls below this share of what it was; with fewer bits, where
+# all noise is of activations, a little less is worth it.
 GAIN, GAIN_OF_FEW = 0.5, 0.9
-"""A space keeps its channels unless the error falls below this share of what it was; with fewer bits, where
-all noise is of activations, a little less is worth it."""
+# Shares of a tensor's range, where it has fewer bits: one that holds every value wastes most of 16 steps.
 SHARES_OF_FEW = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
-"""Of a tensor's range, tried where it has fewer bits: one that holds every value wastes most of 16 steps."""
+# Factors in each octave with fewer bits: channels of ordinary networks are less than an octave apart, and
+# what these lose there is far above the float model's last bits.
 STEPS_OF_FEW = 4
-"""Factors in each octave with fewer bits: channels of ordinary networks are less than an octave apart, and
-what these lose there is far above the float model's last bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +194,7 @@ class _SpaceTrial:
         return total
 
     def _noise(self, factors: Factors) -> dict[str, Factors]:
-        """Return what rounding adds to each channel, before it got its factor, by the source of the grid."""
+        """Rounding noise of each channel, before its factor, by the source of the grid."""
         noise: dict[str, Factors] = {}
         # Where rows get their scales at each run, nothing between layers is rounded.
         for item in self._held if not self._by_row else ():
@@ -239,7 +237,7 @@ class _SpaceTrial:
         return result
 
     def _mean_reach(self, count: int) -> Factors:
-        """Return how far each channel reaches, as a geometric mean over the tensors of the space.
+        """Reach of each channel, as a geometric mean over the tensors of the space.
 
         Those that are only added count, too: with few bits an Add loses as much as what a layer reads.
         """

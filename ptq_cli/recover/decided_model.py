@@ -15,8 +15,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.write.constant_pairs import NamesBySite
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters
-from ptq_cli.recover.float_layers import FloatLayers
-from ptq_cli.recover.range_choice import RangesByEffect
+from ptq_cli.recover.recovery_effects import FloatLayers, RangesByEffect
 
 
 @dataclass(frozen=True, kw_only=True)

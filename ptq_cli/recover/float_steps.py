@@ -14,18 +14,13 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.known_modes import ROW
 
-LOUD = 64
-"""So many tensors at most are looked at, those that make the most noise."""
-LEAST_SHARE = 1e-3
-"""Of the time: what a layer costs that saves time in float, so that no noise is worth nothing."""
-BETWEEN = ("same", "clamp")
-"""Kinds of operators that are in float where the operator before them is."""
-
+LOUD = 64  # tensors that are looked at, at most: those that make the most noise
+LEAST_SHARE = 1e-3  # of the time: cost of a layer that saves time in float, so that no noise is worth nothing
+BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
 REASON = "left in float: its integers cost the outputs more than they save time"
 
 Names = tuple[str, ...]
-Move = tuple[Names, Names]
-"""Layers that are left in float, and layers that find the range of what they read at each run."""
+Move = tuple[Names, Names]  # layers that are left in float, and layers that find ranges at each run
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,7 @@ class Steps:
         return Step(both, last.left - self._noise[source] / self._total, last.slower + added)
 
     def _move(self, source: str) -> Move:
-        """Return what may become of the layers around a tensor so that it is on no calibrated grid."""
+        """Move of the layers around a tensor after which it is on no calibrated grid."""
         makers, readers = _around(self._model, self._base, self._target, source)
         if readers and self._could_be_dynamic.issuperset(readers):  # It takes less time than float.
             return (), readers
@@ -131,7 +126,7 @@ class Steps:
         return self._plans[move]
 
     def _slower_by(self, profile: MachineProfile | None) -> Callable[[Plan], float]:
-        """Return what tells by which share of its time the model is slower with another plan than it is now.
+        """Return a function of a plan: the share of its time by which the model is slower than now.
 
         An estimate does not depend on the machine.
         """

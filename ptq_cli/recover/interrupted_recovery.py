@@ -1,8 +1,7 @@
-"""An interrupted recovery: Ctrl-C keeps what a rung has found, and a later run continues from there."""
+"""The checkpoint of a recovery: what an interrupted one has chosen, and a later run continues from."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ from ptq_cli.collectors.calibration_file import Calibration, statistics_digest
 from ptq_cli.core.container import Arrays, Container, map_file
 from ptq_cli.core.errors import InputFileError, PtqError
 from ptq_cli.core.files import atomic_write
-from ptq_cli.core.process import interrupts_as_requests
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, Parameters
-from ptq_cli.recover.quantized_layer import QuantizedLayer, SolvedLayer
+from ptq_cli.recover.layer_state import SolvedLayer
+from ptq_cli.recover.quantized_layer import QuantizedLayer
+from ptq_cli.recover.recovery_context import STAGE
 from ptq_cli.setup.output_checks import library_versions
 from ptq_cli.setup.resumable import Checkpoints, read_checkpoint
 
@@ -29,14 +29,14 @@ CONTAINER = Container(
     again="start again with --set run.restart=true",
     is_flat=False,
 )
-WORK, STAGE = "recovery", "recover"
+WORK = "recovery"
 
 Identity = Mapping[str, str]
 """What a rung is of, by name: a checkpoint of another is ignored."""
 
 
 def rung_identity(rung: str, calibration: Calibration, parameters: Parameters) -> dict[str, str]:
-    """Return what the choices of a rung depend on.
+    """Digests of everything that the choices of a rung depend on, by name.
 
     Ranges, layers in float, and settings of weights are all in what was decided before the rung.
     """
@@ -63,27 +63,6 @@ def _decided_digest(parameters: Parameters) -> str:
     return found.hexdigest()
 
 
-class Interruptions:
-    """Whether Ctrl-C ended the recovery with what it had found; without ``asked``, Ctrl-C is an error."""
-
-    def __init__(self, progress: ProgressCallback, *, asked: bool) -> None:
-        self._asked, self._progress = asked, progress
-        self.stopped = False
-
-    @contextmanager
-    def rung(self, then: str = "") -> Iterator[Callable[[], bool]]:
-        """Yield what tells whether a rung has to end, and tell it at the end, with what happens then."""
-        if not self._asked:
-            yield lambda: False
-            return
-        with interrupts_as_requests() as stop:
-            yield stop
-            self.stopped = stop()
-        if self.stopped:
-            note = f"Ctrl-C ended the recovery; what was found until then is kept if it helps{then}"
-            self._progress(Progress(STAGE, 0, None, note))
-
-
 class RecoveryCheckpoint:
     """Writes the layers of a rung once that is due, and finds those of an interrupted run.
 
@@ -99,7 +78,7 @@ class RecoveryCheckpoint:
         self._progress(Progress(STAGE, 0, None, note))
 
     def earlier(self, layers: Mapping[str, QuantizedLayer], parameters: Parameters) -> dict[str, SolvedLayer]:
-        """Return what an interrupted run has chosen of these layers."""
+        """Choices of an interrupted run for these layers."""
         known: dict[str, SolvedLayer] = {}
 
         def refusal(found: tuple[dict[str, Any], Arrays]) -> str:

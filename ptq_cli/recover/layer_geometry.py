@@ -12,8 +12,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.recover.second_moments import Float64s, Int64s
 
-OUTSIDE = -1
-"""Stands for a position in the padding."""
+OUTSIDE = -1  # stands for a position in the padding
 LOOKED_UP = "rows of a table are looked up, not added up, so the nearest integers are the best"
 
 
@@ -26,8 +25,6 @@ class Window:
         begins: padding at the beginning of each; None where ``auto_pad`` decides.
         upper: an odd padding of ``auto_pad`` has the larger part at the end.
         transposed: of a ConvTranspose, whose strides are those of the output.
-        ends: padding at the end of each; None where ``auto_pad`` decides.
-        added: of a ConvTranspose, its ``output_padding``.
     """
 
     kernel: tuple[int, ...]
@@ -36,31 +33,9 @@ class Window:
     begins: tuple[int, ...] | None
     upper: bool
     transposed: bool = False
-    ends: tuple[int, ...] | None = None
-    added: tuple[int, ...] = ()
-
-    def given(self, taken: Sequence[int]) -> tuple[int, ...]:
-        """Return the spatial shape of the output for that of the input.
-
-        Example:
-            >>> line = Window(kernel=(3,), strides=(2,), dilations=(1,), begins=(1,), ends=(0,), upper=True)
-            >>> line.given([7])
-            (3,)
-        """
-        return tuple(self._given(axis, size) for axis, size in enumerate(taken))
-
-    def _given(self, axis: int, taken: int) -> int:
-        stride, reach = self.strides[axis], (self.kernel[axis] - 1) * self.dilations[axis] + 1
-        if self.begins is None or self.ends is None:
-            # auto_pad SAME pads until this holds (Conv and ConvTranspose, opset 1 and later).
-            return taken * stride if self.transposed else -(-taken // stride)
-        padding = self.begins[axis] + self.ends[axis]
-        if self.transposed:
-            return (taken - 1) * stride + reach - padding + (self.added[axis] if self.added else 0)
-        return (taken + padding - reach) // stride + 1
 
     def positions(self, taken: Sequence[int], given: Sequence[int]) -> Int64s:
-        """Return which input positions each output position reads, as indices into the flat spatial axes.
+        """Input positions that each output position reads, as indices into the flat spatial axes.
 
         ``taken`` and ``given`` are the spatial shapes of the input and of the output.
 
@@ -82,7 +57,7 @@ class Window:
         return np.where(inside, flat, OUTSIDE)
 
     def _along(self, axis: int, taken: int, given: int) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """Return which index along an axis each output index reads at each index of the kernel, and whether.
+        """Return the index along an axis that each output index reads at each of the kernel's, and whether.
 
         Shapes:
             both (given, kernel).
@@ -128,11 +103,7 @@ class LayerGeometry:
     block: Int64s
 
     def rows(self, weight: Array) -> Float64s:
-        """Return a weight, or its integers, with a row for each output channel.
-
-        Shapes:
-            weight: as the layer has it; the result (M, K).
-        """
+        """A weight, or its integers, with a row for each output channel: (M, K)."""
         if not self.transposed:
             matrix = weight.reshape(len(weight), -1)
         else:  # (groups, inputs of one, outputs of one, …) becomes (groups, outputs, inputs, …)
@@ -141,15 +112,11 @@ class LayerGeometry:
         return np.ascontiguousarray(matrix, np.float64)
 
     def channels(self, shape: Sequence[int]) -> int:
-        """Return how many output channels a weight of some shape has."""
+        """Number of output channels of a weight of some shape."""
         return self.groups * shape[1] if self.transposed else shape[0]
 
     def in_place(self, rows: Float64s, shape: Sequence[int]) -> Array:
-        """Return rows as the layer has its weight.
-
-        Shapes:
-            rows: (M, K), or (M, B) of the scales of blocks; the result ``shape``.
-        """
+        """Rows, (M, K), or (M, B) of the scales of blocks, as the layer has its weight: ``shape``."""
         if self.transposed and len(shape) > 1:
             apart = rows.reshape(self.groups, -1, shape[0] // self.groups, *shape[2:])
             rows = np.swapaxes(apart, 1, 2)
@@ -189,10 +156,8 @@ def _convolution(node: ir.Node, shape: Sequence[int]) -> LayerGeometry:
         strides=tuple(node.attributes.get_ints("strides", [1] * spatial)),
         dilations=tuple(node.attributes.get_ints("dilations", [1] * spatial)),
         begins=given[:spatial] if given is not None else None,
-        ends=given[spatial:] if given is not None else None,
         upper=auto == "SAME_UPPER",
         transposed=node.op_type == "ConvTranspose",
-        added=tuple(node.attributes.get_ints("output_padding", [])),
     )
     groups = node.attributes.get_int("group", 1)
     none = np.zeros(0, np.int64)

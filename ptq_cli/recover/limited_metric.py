@@ -3,7 +3,9 @@
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from typing import Annotated, Any, Literal, Protocol
 
 import onnx_ir as ir
 
@@ -18,17 +20,46 @@ from ptq_cli.evaluation.runs.model_outputs import Place
 from ptq_cli.evaluation.runs.targets import fitting_targets
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recover.metric_gain import MetricGain
 from ptq_cli.report.text.numbers import format_interval, format_value
 
-FEWEST_SAMPLES = 8
-"""Of fewer an interval is too narrow to decide by."""
+FEWEST_SAMPLES = 8  # of fewer an interval is too narrow to decide by
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricGain:
+    """How much better a metric is of one quantized form than of another, on the same samples."""
+
+    name: Annotated[str, "The metric."]
+    unit: Annotated[Literal["share", "decibel", "number"], "Of the values; a share is from 0 to 1."]
+    before: Annotated[float, "The quantized model's value without the rung."]
+    after: Annotated[float, "With it."]
+    gain: Annotated[tuple[float, float], "The ends of the 95 % interval of the gain; above 0 is better."]
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval tells a gain from a loss."""
+        return self.gain[0] > 0.0 or self.gain[1] < 0.0
+
+    def values(self) -> dict[str, object]:
+        """Return it for the metadata of a model, in so many digits as no number of threads changes."""
+        before, after, low, high = (float(f"{x:.4g}") for x in (self.before, self.after, *self.gain))
+        return {"name": self.name, "values": [before, after], "gain": [low, high]}
+
+
+class MetricWatch(Protocol):
+    """Follows a metric over the outputs of one quantized form."""
+
+    def add(self, outputs: Sequence[Array]) -> None:
+        """Take the outputs of the next piece to decide by."""
+
+    def gain_over(self, other: Any) -> MetricGain | None:
+        """Gain over the form of another watch; None if samples cannot tell."""
 
 
 def limited_metric(
     recipe: Recipe, model: ir.Model, pieces: Sequence[Batch]
 ) -> Callable[[], "LimitedMetric"] | None:
-    """Return what begins to follow the first limited metric that these samples can tell of one model.
+    """Return a factory of watches of the first limited metric that these samples have a value of.
 
     None if no metric is limited that has a value for each model, or the samples lack its labels, or are few.
     """
@@ -72,7 +103,7 @@ class LimitedMetric:
             self._metric = None
 
     def gain_over(self, other: "LimitedMetric") -> MetricGain | None:
-        """Return how much better this form is, from paired samples; None where they cannot tell."""
+        """Gain over another form, from paired samples; None where they cannot tell."""
         name, samples = self._judged.spec.name, sum(piece.size for piece in self._pieces)
         if self._metric is None or other._metric is None:
             return None
@@ -92,7 +123,7 @@ class LimitedMetric:
 
 
 def gain_in_words(metric: MetricGain, samples: str = "") -> str:
-    """Return what a metric gained or lost on ``samples``, or that it may be chance.
+    """Say by how much a metric rose or fell on ``samples``, or that it may be chance.
 
     Example:
         >>> found = MetricGain(name="top1", unit="share", before=0.5, after=0.75, gain=(0.125, 0.375))

@@ -1,24 +1,29 @@
-"""How far a model's outputs are from those of another, as one number."""
+"""How far a model's outputs are from those of another, as one number: the ratio of signal to noise (SQNR)."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 
 from ptq_cli.core.tensors import Array, is_array
+from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.runtime.session import Kernels, Session
 
-AT_ONCE = 1 << 23
-"""Values of an output that are compared at once."""
-SEVERAL = 2
-"""Of fewer gains there is no deviation."""
+AT_ONCE = 1 << 23  # values of an output that are compared at once
+SEVERAL = 2  # of fewer gains there is no deviation
+KEPT = 1 << 26  # bytes of outputs kept for another choice; logits of a language model take gigabytes
 
-
-Noise = Sequence[tuple[float, float]]
-"""The signal and the noise of each output of one piece."""
+Noise = Sequence[tuple[float, float]]  # the signal and the noise of each output of one piece
+Piece = Mapping[str, Array]
+Outputs = Sequence[Sequence[Array]]
 
 
 def noise_of(wanted: Sequence[Array], found: Sequence[Array]) -> Noise:
-    """Return what is known of a piece once its outputs are let go.
+    """Return the signal and the noise of each output of a piece.
 
     Edge case:
         Of an output of integers, noise is the share of those that differ. An output of another shape than
@@ -126,3 +131,66 @@ def _share(sums: Iterable[tuple[float, float]]) -> float:
     if signal > 0.0:
         return noise / signal
     return 0.0 if noise == 0.0 else 1.0
+
+
+class Judge(Protocol):
+    """Tells the SQNR of a quantized model's outputs on samples, in dB."""
+
+    def __call__(
+        self, model: StoredModel, *, integer_kernels: bool = True, at_least: float = -math.inf
+    ) -> float:
+        """Return the SQNR; of a model that surely has less than ``at_least``, minus infinity.
+
+        That is seen with no noise on the pieces that are left, which then are not run. Without
+        ``integer_kernels`` the model's pairs are computed as they are written.
+        """
+
+
+def model_sqnr(
+    float_model: StoredModel,
+    pieces: Sequence[Piece],
+    *,
+    threads: int = 1,
+    of: Callable[[Sequence[Noise]], float] = sqnr_of,
+    known: dict[str, Outputs] | None = None,
+    name: str = "",
+) -> Judge:
+    """Return a judge of quantized models: SQNR of the outputs on samples, in dB, as ``of`` measures it.
+
+    What the float model makes of them is kept in ``known`` by a name, if that is little.
+    """
+    known = {} if known is None else known
+    if name in known:
+        wanted = known[name]
+    else:
+        with _all_run(float_model, pieces, threads) as outputs:
+            wanted = list(outputs)
+    if sum(array.nbytes for piece in wanted for array in piece if is_array(array)) <= KEPT:
+        known[name] = wanted
+    silent = [[(signal, 0.0) for signal, _ in noise_of(piece, piece)] for piece in wanted]
+
+    def sqnr(model: StoredModel, *, integer_kernels: bool = True, at_least: float = -math.inf) -> float:
+        noise: list[Noise] = [*silent]
+        with _all_run(model, pieces, threads, integer_kernels=integer_kernels) as outputs:
+            for number, found in enumerate(outputs):
+                noise[number] = noise_of(wanted[number], found)
+                if of(noise) < at_least:
+                    return -math.inf
+        return of(noise)
+
+    return sqnr
+
+
+@contextmanager
+def _all_run(
+    model: StoredModel, pieces: Sequence[Piece], threads: int, *, integer_kernels: bool = True
+) -> Iterator[Iterator[list[Array]]]:
+    """Give a model's outputs for each piece, in order; what was not asked for when it ends is not run."""
+    session = Session(model, threads=1, kernels=Kernels(integers=integer_kernels))
+    with ThreadPoolExecutor(threads, "ranges") as pool:
+        ahead = deque(pool.submit(session.run, dict(piece)) for piece in pieces)
+        try:
+            yield (ahead.popleft().result() for _ in pieces)  # Each goes with who asked for it.
+        finally:
+            for run in ahead:
+                run.cancel()

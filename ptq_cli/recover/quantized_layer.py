@@ -1,42 +1,30 @@
-"""The layers whose weights can be chosen again, what was decided of them, and what else may be."""
+"""The layers whose weights can be chosen again, and why the others cannot."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.finish import LARGEST_BIAS
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import UnsupportedFormatError
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
-from ptq_cli.core.pair_sums import exceeds_pairs, mates_along
-from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
 from ptq_cli.plan.embedding_tables import tied_tables
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.constant_pairs import bias_key, storage_key
-from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, Parameters
+from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.qdq.write.weight_quantizer import BYTE
-from ptq_cli.recover.block_search import search_blocks
-from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
+from ptq_cli.recipe.quantizer_families import ScaledWeights
+from ptq_cli.recover.decided_model import DecidedModel
 from ptq_cli.recover.layer_geometry import LayerGeometry, layer_geometry
-from ptq_cli.recover.second_moments import Float64s, Int64s, Quadratic
 
 SHARED = "a weight that several layers share is left to all of them"
 SHARED_BIAS = "a bias that is computed, or that several layers share, cannot be changed"
 ONE_NUMBER = "a bias has to be one number for each output channel"
-BIASED = ("Conv", "ConvTranspose", "Gemm")
-"""Operators that have a bias as an input of their own."""
-BIAS_ROOM = 4
-"""How many times as large as it is a bias may become before its scale would be too small for it."""
-EVERY = slice(None)
-CHANNELS = 4096
-"""Output channels of which weights and integers are held in float64 at once, if they have blocks."""
-SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+BIASED = ("Conv", "ConvTranspose", "Gemm")  # operators that have a bias as an input of their own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +58,14 @@ class QuantizedLayer:
         """Whether the bias is added by an operator of its own."""
         return isinstance(self.bias, BiasSite) and self.bias.node != self.site.node
 
+    @property
+    def is_by_blocks(self) -> bool:
+        """Whether it reads floats, and blocks of neighbors have scales that may be chosen."""
+        geometry = self.geometry
+        neighbors = np.repeat(np.arange(geometry.blocks), len(geometry.block) // geometry.blocks)
+        is_plain = self.parameters is None and self.free and self.site.pairs is None and geometry.groups == 1
+        return is_plain and geometry.blocks > 1 and np.array_equal(geometry.block, neighbors)
+
 
 def require_integers(plan: Plan) -> None:
     """Refuse a plan with floats of few bits, which have no integers to choose from."""
@@ -77,25 +73,26 @@ def require_integers(plan: Plan) -> None:
     for site in sites:
         if isinstance(site.format, FloatFormat):
             raise UnsupportedFormatError(
-                f"'{site.tensor}' is stored as {site.format.name}; --recover ranges, weighed and round need "
-                "integers",
-                hint="use ptq evaluate and ptq verify, and leave --recover ranges, weighed and round out",
+                f"'{site.tensor}' is stored as {site.format.name}; --recover ranges and round need integers",
+                hint="use ptq evaluate and ptq verify, and leave --recover ranges and round out",
             )
 
 
 def quantized_layers(
-    float_model: ir.Model, plan: Plan, parameters: Parameters, free: Mapping[WeightSite, bool]
+    float_model: ir.Model, made: DecidedModel
 ) -> tuple[dict[str, QuantizedLayer], dict[str, str]]:
-    """Return the layers that can be recovered, and why the others cannot, both by name.
-
-    ``free`` says whether the scales of a weight may be chosen again; a weight whose quantizer has no evenly
-    spread integers is not in it.
-    """
-    require_integers(plan)
-    finder = _Layers(float_model, plan, parameters)
+    """Return the layers that can be recovered, and why the others cannot, both by name."""
+    require_integers(made.plan)
+    # Whether the scales may be any, of the weights whose integers are evenly spread.
+    free = {
+        site: isinstance(family, ScaledWeights)
+        for site, family in made.placement.families.items()
+        if family.is_even
+    }
+    finder = _Layers(float_model, made.plan, made.parameters)
     layers: dict[str, QuantizedLayer] = {}
     refused: dict[str, str] = {}
-    for site in plan.weights:
+    for site in made.plan.weights:
         reason = finder.refusal(site, free)
         found = reason or finder.layer(site, free=free[site])
         if isinstance(found, str):
@@ -126,7 +123,7 @@ class _Layers:
         }
 
     def refusal(self, site: WeightSite, free: Mapping[WeightSite, bool]) -> str:
-        """Return why how it is stored keeps a weight from being chosen again, or an empty string."""
+        """Reason why a weight's form of storage keeps it as it is, or an empty string."""
         if site.dynamic:
             return "ranges of its activations are found at each run"
         if site.node not in self._nodes:
@@ -164,7 +161,7 @@ class _Layers:
             free=free and (site.axis is not None or site.block_size is not None),
             is_table=site in self._tables,
         )
-        return SHARED if found.is_table and not by_blocks(found) else found
+        return SHARED if found.is_table and not found.is_by_blocks else found
 
     def _read_as(self, node: ir.Node, read: ir.Value) -> QuantParameters | None:
         """Return the parameters of what a layer reads; None if it reads floats."""
@@ -184,7 +181,7 @@ class _Layers:
         return self._bias_keys[bias_key(bias, self._parameters.biases[bias])] > 1
 
     def _bias_refusal(self, node: ir.Node, site: WeightSite, shape: Sequence[int]) -> str:
-        """Return why a bias in float cannot be changed, or an empty string."""
+        """Reason why a bias in float cannot be changed, or an empty string."""
         plain = node.inputs[2]
         assert plain is not None  # noqa: S101 - the caller has looked
         uses = [use for use in plain.uses() if (use.node.name, use.idx) not in self._stored]
@@ -219,215 +216,6 @@ def _tied(graph: ir.Graph, plan: Plan, parameters: Parameters) -> Iterator[Weigh
             is_shared = is_plain and item.site.block_size is None and not item.site.as_pair
         if is_shared:
             yield item.site
-
-
-# What was decided of a layer, in matrix form, and what may be decided in its place.
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LayerState:
-    """A layer as it is.
-
-    Attributes:
-        weight: of the float model, with a row for each output channel.
-        codes: its integers and scales.
-        bias: in real units; None if there is none that can be changed.
-        groups: how many parts of the channels are apart from each other.
-        shape: of the weight, as the layer has it.
-
-    Shapes:
-        weight: (M, K); bias: (M,).
-    """
-
-    weight: Float64s
-    codes: Codes
-    bias: Float64s | None
-    groups: int
-    shape: tuple[int, ...]
-
-    def part(self, group: int) -> slice:
-        """Return which output channels are of a group."""
-        each = len(self.weight) // self.groups
-        return slice(group * each, (group + 1) * each)
-
-
-def layer_state(
-    float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer, own: slice = EVERY
-) -> LayerState:
-    """Return what the float model holds of a layer, and what was decided of it.
-
-    Of one without groups, some output channels may be asked for, if blocks of their inputs have scales.
-    """
-    geometry, item = layer.geometry, parameters.decided[layer.site]
-    part = (slice(None), own) if geometry.transposed else (own,)
-    with mapped(float_model.graph.initializers[layer.site.tensor]) as array:
-        weight, shape = geometry.rows(array[part]), array.shape
-    scale = item.scale(layer.site).astype(np.float64)
-    scale = scale[part] if geometry.blocks > 1 else scale
-    scales = (
-        geometry.rows(scale)
-        if geometry.blocks > 1
-        else np.broadcast_to(scale.reshape(-1, 1), (len(weight), 1))
-    )
-    points, bias = item.zeros(layer.site), bias_values(float_model, parameters, layer)
-    zeros = geometry.rows(points[part]) if points is not None else None
-    return LayerState(
-        weight=weight,
-        codes=Codes(
-            integers=geometry.rows(item.stored.values()[part])
-            - (zeros[:, geometry.block] if zeros is not None else 0),
-            scales=scales.copy(),
-            zeros=zeros,
-        ),
-        bias=bias[own] if bias is not None else None,
-        groups=geometry.groups,
-        shape=shape,
-    )
-
-
-def bias_values(float_model: ir.Model, parameters: Parameters, layer: QuantizedLayer) -> Float64s | None:
-    """Return the bias that a layer adds, (M,), in real units; None if there is none that can be changed."""
-    if layer.bias is None:
-        return None
-    if isinstance(layer.bias, BiasSite):
-        return parameters.biases[layer.bias].values
-    known = parameters.floats.get(layer.bias)
-    if known is not None:
-        return known.astype(np.float64)
-    with mapped(float_model.graph.initializers[layer.bias]) as array:
-        return array.astype(np.float64).reshape(-1)
-
-
-def code_grid(
-    layer: QuantizedLayer, state: LayerState, own: slice, step: float, largest: Float64s
-) -> CodeGrid:
-    """Return which integers and scales channels may have: a bias of ``largest``, (M,), fits in int32."""
-    least = np.full(len(state.weight), SMALLEST_SCALE if layer.free else 0.0)
-    if layer.free and state.bias is not None and isinstance(layer.bias, BiasSite):
-        room = BIAS_ROOM * np.maximum(np.abs(state.bias), largest)
-        least = np.maximum(least, room / (step * LARGEST_BIAS))
-    format = layer.site.format
-    return CodeGrid(
-        lowest=int(format.qmin),
-        highest=int(format.qmax),
-        block=layer.geometry.block,
-        least=least[own],
-        free=layer.free,
-        mates=_mates(layer, state),
-        most=float(layer.site.pairs.largest) if layer.site.pairs is not None else np.inf,
-    )
-
-
-def _mates(layer: QuantizedLayer, state: LayerState) -> Int64s | None:
-    """Return with which other inputs each one is a pair in the kernel, alike for every output channel."""
-    rule = layer.site.pairs
-    if rule is None:
-        return None
-    # Of one output channel, wherever the layer has these.
-    outputs = int(layer.geometry.transposed)
-    shape = [1 if axis == outputs else size for axis, size in enumerate(state.shape)]
-    flat = layer.geometry.rows(np.arange(math.prod(shape)).reshape(shape))[0].astype(np.int64)
-    place = np.empty(len(flat) + 1, np.int64)
-    place[flat], place[-1] = np.arange(len(flat)), -1
-    return np.ascontiguousarray(place[mates_along(rule, shape)[flat]])
-
-
-def decided_again(
-    parameters: Parameters, layer: QuantizedLayer, codes: Codes, bias: Float64s | None, step: float
-) -> DecidedConstants:
-    """Return what is decided of a layer with other integers and scales.
-
-    Without a new bias, (M,), the layer keeps the one that it has; ``step`` is of what it reads.
-    """
-    geometry, site, item = layer.geometry, layer.site, parameters.decided[layer.site]
-    points, zeros, values = codes.arrays[2], None, codes.integers
-    if not site.format.signed:
-        zeros = geometry.in_place(points, item.scale(site).shape)
-        values = np.empty(values.shape, np.float32 if site.as_pair else site.format.storage)
-        for start in range(0, len(values), CHANNELS):  # A table has millions of them.
-            own = slice(start, start + CHANNELS)
-            values[own] = codes.integers[own] + points[own][:, geometry.block]
-    integers = geometry.in_place(values, item.stored.shape)
-    if site.pairs is not None and exceeds_pairs(integers, site.pairs):
-        raise RuntimeError(f"two neighbors in '{site.tensor}' add up to more than {site.pairs.largest}")
-    scale = geometry.in_place(codes.scales, item.scale(site).shape) if layer.free else None
-    weights = {site: item.with_integers(site, integers, scale, zeros)}
-    if layer.bias is None or bias is None:
-        return DecidedConstants(decided=weights)
-    if isinstance(layer.bias, str):
-        return DecidedConstants(decided=weights, floats={layer.bias: bias.astype(np.float32)})
-    # As the integer kernels compute it.
-    steps = (np.float32(step) * codes.scales[:, 0].astype(np.float32)).astype(np.float32)
-    found = DecidedBias.of(bias, steps)
-    if not layer.free:
-        found = replace(found, scale=parameters.biases[layer.bias].scale)
-    return DecidedConstants(decided=weights, biases={layer.bias: found})
-
-
-# Integers and scales for all groups of a layer, and what is told of them.
-
-
-def by_blocks(layer: QuantizedLayer) -> bool:
-    """Return whether a layer reads floats, and blocks of neighbors have scales that may be chosen."""
-    geometry = layer.geometry
-    neighbors = np.repeat(np.arange(geometry.blocks), len(geometry.block) // geometry.blocks)
-    is_plain = layer.parameters is None and layer.free and layer.site.pairs is None and geometry.groups == 1
-    return is_plain and geometry.blocks > 1 and np.array_equal(geometry.block, neighbors)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SolvedLayer:
-    """What was chosen for a layer.
-
-    Attributes:
-        before, after: error of its output, as a share of what its output varies by, on the rows that it was
-            chosen from.
-        damped: there were fewer rows than inputs.
-        changed: something of it is another than before.
-        decided: its weight and its bias.
-    """
-
-    before: float
-    after: float
-    damped: bool
-    changed: bool
-    decided: DecidedConstants = field(repr=False)
-
-
-def search_layer(
-    layer: QuantizedLayer,
-    state: LayerState,
-    quadratics: Sequence[Quadratic],
-    step: float,
-    largest: Float64s,
-    *,
-    threads: int,
-) -> tuple[Codes, tuple[float, float]]:
-    """Return the best integers and scales that are found, and the error before and after.
-
-    Each error is a share of what the layer's output varies by. ``quadratics`` are the groups' objectives,
-    ``step`` is of what the layer reads, ``largest``, (M,), what its channels make.
-    """
-    if by_blocks(layer):
-        (quadratic,), grid = quadratics, code_grid(layer, state, slice(None), step, largest)
-        parts = (quadratic.curvature, quadratic.lower, quadratic.best)
-        blocks, *errors = search_blocks(*parts, grid, state.codes, threads=threads)
-        power = float((quadratic.best * quadratic.pull).sum()) or 1.0
-        return blocks, (float(errors[0].sum()) / power, float(errors[1].sum()) / power)
-    found = Codes(integers=state.codes.integers.copy(), scales=state.codes.scales.copy())
-    before = after = power = 0.0
-    for group, quadratic in enumerate(quadratics):
-        own = state.part(group)
-        grid = code_grid(layer, state, own, step, largest)
-        better, *errors = search_codes(quadratic, grid, state.codes.part(own), threads=threads)
-        found.integers[own], found.scales[own] = better.integers, better.scales
-        before, after = before + float(errors[0].sum()), after + float(errors[1].sum())
-        power += float((quadratic.best * quadratic.pull).sum())
-    power = power if power > 0.0 else 1.0
-    return found, (before / power, after / power)
-
-
-# What is added to a layer's output: the error of one can be made up for by the other.
 
 
 def residual_input(model: ir.Model, layer: QuantizedLayer) -> str:

@@ -1,116 +1,81 @@
 """The rung ``ranges``: the method of each tensor is the one that costs its readers least."""
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated
 
+import onnx_ir as ir
+
+from ptq_cli.amax.decide import decide, resolve_method
 from ptq_cli.calibdata.bind import count_samples
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.documents import rounded
-from ptq_cli.core.progress import ProgressCallback, RunProgress
-from ptq_cli.models.files.stored import StoredModel, serialize
+from ptq_cli.core.errors import PtqError
+from ptq_cli.core.formats import BYTE
+from ptq_cli.core.progress import RunProgress
+from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.placed_graph import Placement
+from ptq_cli.placement.ranges import decide_activations, statistics_of
+from ptq_cli.placement.reader_bounds import Bounds, reader_bounds
+from ptq_cli.plan.sites import Plan
+from ptq_cli.recipe.quantizer_families import ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recover.quantized_layer import require_integers
-from ptq_cli.recover.range_candidates import (
-    PERCENTILES,
-    Candidates,
-    method_of,
-    range_candidates,
-    told_bounds,
-)
 from ptq_cli.recover.range_effects import Costs, range_costs
+from ptq_cli.recover.recovery_context import RecoveryContext
 from ptq_cli.recover.recovery_data import (
     MEASURED_ON,
     MOST_WORK,
     TOGETHER,
     Build,
-    RecoveryData,
     few,
     one_sample,
     sample_work,
 )
-from ptq_cli.recover.rescale_model import LITTLE
-from ptq_cli.runtime.machine import Machine
+from ptq_cli.recover.recovery_effects import LITTLE, RangesByEffect
 
 STAGE = "ranges"
-MOST_TENSORS = 64
-"""Of more, those are measured whose candidates differ most, on as many samples as run together."""
-GAIN = 0.9
-"""A candidate that costs more than this share of what the recipe's method costs is not worth a change."""
-FOR_ALL = ("max", *(f"percentile {share:g}" for share in PERCENTILES))
-"""Methods that are also tried for all tensors together."""
+PERCENTILES = (99.999, 99.99, 99.9)
+ALIKE = 0.03  # scales that differ by less are one candidate
+MOST_TENSORS = (
+    64  # of more, those are measured whose candidates differ most, on as many samples as run together
+)
+GAIN = 0.9  # a candidate that costs more than this share of the recipe's method is not worth a change
+FOR_ALL = ("max", *(f"percentile {share:g}" for share in PERCENTILES))  # also tried for all tensors together
+
+Candidate = tuple[AmaxSettings, QuantParameters]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RangesByEffect:
-    """What the rung did."""
+@dataclass(frozen=True)
+class Candidates:
+    """What is tried for a tensor.
 
-    kept: Annotated[
-        bool, "Whether the output was better for it on the samples that judge; otherwise nothing was changed."
-    ]
-    before: Annotated[float, "SQNR of the outputs on these, without it, in dB."]
-    after: Annotated[float, "With it; the same if nothing is better."]
-    samples: Annotated[int, "How many samples were measured on."]
-    decided_by: Annotated[int, "How many samples judge."]
-    tensors: Annotated[int, "How many had a choice."]
-    methods: Annotated[
-        Mapping[str, str], "What was chosen, by tensor, where it is not the recipe's method."
-    ] = field(default_factory=dict)
-    within: Annotated[
-        Mapping[str, tuple[float, float]],
-        "Where ranges end because no reader tells values beyond apart, by tensor; infinite where none ends.",
-    ] = field(default_factory=dict)
+    Attributes:
+        choices: methods with what they choose, each choice once; the recipe's own comes first.
+        chosen_by: which of them each method came to, by ``method_of``.
+    """
+
+    choices: list[Candidate] = field(default_factory=list)
+    chosen_by: dict[str, int] = field(default_factory=dict)
 
     @property
-    def reached(self) -> float:
-        """SQNR of the outputs on the held-out samples with what was kept, in dB."""
-        return self.after if self.kept else self.before
-
-    @property
-    def changed(self) -> int:
-        """How many tensors have another range than the recipe's method gives."""
-        return len(self.methods.keys() | self.within.keys())
-
-    def metadata(self) -> str:
-        """Return it as JSON, for the metadata of the model; an SQNR that is not finite is null."""
-        sqnr = [rounded(value) for value in (self.before, self.after)]
-        return json.dumps(
-            {
-                "kept": self.kept,
-                "sqnr_db": sqnr,
-                "samples": self.samples,
-                "decided_by": self.decided_by,
-                "methods": dict(self.methods),
-                "within": {source: list(map(rounded, ends)) for source, ends in self.within.items()},
-            }
-        )
+    def has_few_bits(self) -> bool:
+        """Whether the tensor has fewer than 8 bits."""
+        return any(parameters.format.bits < BYTE for _, parameters in self.choices)
 
 
 def choose_ranges(
-    build: Build,
-    float_model: StoredModel,
-    placement: Placement,
-    calibration: Calibration,
-    data: RecoveryData,
-    cuts: Collection[str],
-    machine: Machine,
-    progress: ProgressCallback,
-    stop: Callable[[], bool] = lambda: False,
+    context: RecoveryContext, build: Build, placement: Placement, stop: Callable[[], bool]
 ) -> tuple[Placement, RangesByEffect]:
     """Return the placement with the best range of each tensor, and what was done.
 
     First ranges end where the readers no longer tell values apart, if that helps; then methods are chosen.
-    The float model is cut at ``cuts``, whatever is quantized of it. Once ``stop`` says so, what was measured
-    until then decides.
+    Once ``stop`` says so, what was measured until then decides.
     """
     require_integers(placement.plan)
+    data, calibration, floats = context.data, context.calibration, context.float_model.load()
     samples, _, decided_by = data.samples
-    floats = float_model.load()
     # One judge of all choices: those held out alone, a third of these, often pointed at the wrong one.
-    sqnr = data.judge(float_model, machine.threads)
+    sqnr = context.judge()
     made, plan = build(placement)
     before = told = sqnr(serialize(made))
     asked, within = placement, told_bounds(floats, placement, calibration)
@@ -126,20 +91,13 @@ def choose_ranges(
         if not found.has_few_bits  # With few bits there is no choice by effect.
     }
     measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
-    measured_on = few(samples.fit, data.inputs, most)
-    progress(RunProgress(STAGE, 0, None))
-    costs = range_costs(
-        floats,
-        plan,
-        measured,
-        [*one_sample(measured_on[0], data.inputs), *measured_on],
-        cuts=cuts,
-        known=data.known_costs,
-        threads=machine.threads,
-        stop=stop,
-        done=lambda done, total: progress(RunProgress(STAGE, done, total, number=done, runs=total)),
+    pieces = few(samples.fit, data.inputs, most)
+    context.progress(RunProgress(STAGE, 0, None))
+    # The float model is cut at the same tensors, whatever is quantized of it.
+    trials = replace(
+        context.trials(STAGE, stop), cuts=placement.target_plan.activations, known=data.known_costs
     )
-
+    costs = range_costs(floats, plan, measured, [*one_sample(pieces[0], data.inputs), *pieces], trials)
     changed, methods, after = _best(
         placement,
         _assignments(tried, costs, FOR_ALL if measured else FOR_ALL[:1]),
@@ -151,7 +109,7 @@ def choose_ranges(
         kept=kept,
         before=before,
         after=after,
-        samples=sum(count_samples(piece, data.inputs) for piece in measured_on),
+        samples=sum(count_samples(piece, data.inputs) for piece in pieces),
         decided_by=decided_by,
         # Not those of ``costs``: one method for all also changes tensors that were too many to measure.
         tensors=sum(len(found.choices) > 1 or source in within for source, found in tried.items()),
@@ -249,3 +207,77 @@ def _assignments(
         if changed not in seen:
             seen.append(changed)
             yield {source: tried[source].choices[index][0] for source, index in changed.items()}
+
+
+def method_of(settings: AmaxSettings) -> str:
+    """Return a method in a word or two.
+
+    Example:
+        >>> [method_of(AmaxSettings(method=name, percentile=99.9)) for name in ("max", "percentile")]
+        ['max', 'percentile 99.9']
+    """
+    return f"percentile {settings.percentile:g}" if settings.method == "percentile" else settings.method
+
+
+def range_candidates(plan: Plan, source: str, placement: Placement, calibration: Calibration) -> Candidates:
+    """Return a tensor's candidates; none for one whose range is not chosen from its values."""
+    own = placement.settings.activations[source]
+    if not isinstance(placement.settings.activation_families[source], ScaledActivations):
+        return Candidates()
+    site = next(item for item in plan.activations.values() if item.source == source)
+    if site.fixed_grid is not None:
+        return Candidates()
+    statistics = statistics_of(plan, source, calibration)
+    has_histogram = statistics.histogram is not None
+    own = replace(own, method=resolve_method(own, has_histogram=has_histogram))
+    tried = [own, replace(own, method="max")]
+    if has_histogram and site.format.bits < BYTE:  # What holds most values wastes most of few steps.
+        tried = [own, replace(own, method="mse")]
+    elif has_histogram:
+        tried += [replace(own, method="percentile", percentile=share) for share in PERCENTILES]
+        tried += [replace(own, method=method) for method in ("mse", "entropy")]
+    found = Candidates()
+    for item in tried:
+        try:
+            parameters = decide(
+                statistics, item, site.format, symmetric=site.symmetric, within=placement.within.get(source)
+            ).parameters
+        except PtqError:  # A method that cannot decide on these values is not a candidate.
+            continue
+        alike = (index for index, (_, other) in enumerate(found.choices) if _alike(parameters, other))
+        index = next(alike, len(found.choices))
+        if index == len(found.choices):
+            found.choices.append((item, parameters))
+        found.chosen_by.setdefault(method_of(item), index)
+    return found
+
+
+def grids_of(placement: Placement, calibration: Calibration) -> dict[str, QuantParameters]:
+    """Return the parameters of each source of a placement, before kernels have moved their zero points."""
+    settings = placement.settings
+    decisions = decide_activations(
+        placement.plan,
+        settings.activations,
+        calibration,
+        settings.activation_families,
+        within=placement.within,
+    )
+    return {source: decision.parameters for source, decision in decisions.items()}
+
+
+def told_bounds(model: ir.Model, placement: Placement, calibration: Calibration) -> dict[str, Bounds]:
+    """Return where the ranges of a placement could end, since no reader can tell what is beyond."""
+    families, plan = placement.settings.activation_families, placement.plan
+    grids = grids_of(placement, calibration)
+    fixed = {site.source for site in plan.activations.values() if site.fixed_grid is not None}
+    return {
+        source: bounds
+        for source, bounds in reader_bounds(model, plan, grids).items()
+        if source not in fixed and isinstance(families[source], ScaledActivations)
+    }
+
+
+def _alike(one: QuantParameters, other: QuantParameters) -> bool:
+    ratio = float(one.scale) / float(other.scale)
+    steps = abs(int(one.zero_point) - int(other.zero_point))
+    return 1 - ALIKE < ratio < 1 + ALIKE and steps <= ALIKE * (one.format.qmax - one.format.qmin)

@@ -1,11 +1,11 @@
 """What each range of a tensor costs the outputs of a model, measured on samples."""
 
 import math
-from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,37 +14,47 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.core.progress import pooled_results
 from ptq_cli.core.tensors import Array, is_array
-from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.files.storing import constant_bytes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel
-from ptq_cli.recover.output_noise import Noise, noise_of, sqnr_of
-from ptq_cli.runtime.session import Kernels, Session
+from ptq_cli.recover.output_noise import Piece
+from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
 Name = TypeVar("Name", bound=Any)
 Costs = npt.NDArray[np.float64]
-Piece = Mapping[str, Array]
-Outputs = Sequence[Sequence[Array]]
-QUIET = 2.0**-7
-"""Share of the noise of the first candidates for which no other one is measured: 0.03 dB."""
+QUIET = 2.0**-7  # share of the noise of the first candidates for which no other one is measured: 0.03 dB
+# By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
+# after the first piece, and after the second; after the third half of that, then a third.
 FAR = (3.0, 1.0)
-"""By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
-after the first piece, and after the second; after the third half of that, then a third."""
-
-KEPT = 1 << 26
-"""Bytes of outputs that are kept for another choice; logits of a language model take gigabytes."""
-
-JOINED_BYTES = 1 << 28
-"""Constants of a model of which stages run in rows, too: sessions of rows hold them a second time."""
+JOINED_BYTES = 1 << 28  # constants of a model of which stages run in rows, whose sessions hold them again
 
 KnownCosts = dict[Hashable, float]
 """What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
 of them: all but one tensor is in float anyway."""
-Running = dict[str, list[int]]
-"""Which candidates of each source are measured."""
+Running = dict[str, list[int]]  # which candidates of each source are measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trials:
+    """How the float model is run with tensors on grids.
+
+    Attributes:
+        threads: each runs a candidate; the result does not depend on them.
+        stop: once it says so, the pieces until then decide.
+        done: is told after each run how many are done, of at most how many.
+        cuts: tensors at which the model is cut, beside those of the plan. With the same cuts, runs for
+            another plan show the same to the last bit.
+        known: what runs of this model on these pieces have shown before; is added to.
+    """
+
+    threads: int = 1
+    stop: Callable[[], bool] = lambda: False
+    done: Callable[[int, int], None] = lambda _done, _total: None
+    cuts: Collection[str] = ()
+    known: KnownCosts = field(default_factory=dict)
 
 
 def range_costs(
@@ -52,14 +62,9 @@ def range_costs(
     plan: Plan,
     candidates: Mapping[str, Sequence[QuantParameters]],
     pieces: Sequence[Piece],
-    *,
-    cuts: Collection[str] = (),
-    known: KnownCosts | None = None,
-    threads: int = 1,
-    stop: Callable[[], bool] = lambda: False,
-    done: Callable[[int, int], None] = lambda _done, _total: None,
+    trials: Trials,
 ) -> dict[str, Costs]:
-    """Return what each candidate of a tensor costs: how much of the model's outputs is noise.
+    """Return the noise share of the model's outputs for each candidate range, by tensor.
 
     The float model runs with one tensor on the grid of one candidate, all else in float; tensors that share
     parameters are on it together. Only what comes behind them is run again. On the first piece, which only
@@ -72,12 +77,7 @@ def range_costs(
         plan: for it.
         candidates: parameters by source, the tensor whose statistics decide; of one nothing is measured.
         pieces: the model's inputs, of few samples each; the first may be part of the second.
-        cuts: tensors at which the float model is cut, beside those of the plan. With the same cuts, runs for
-            another plan show the same to the last bit.
-        known: what runs of this model on these pieces have shown before; is added to.
-        threads: each runs a candidate; the result does not depend on them.
-        stop: once it says so, the pieces until then decide.
-        done: is told after each run how many are done, of at most how many.
+        trials: how they are run.
 
     Units:
         noise over signal, added up over outputs and pieces; infinite for candidates that were left out.
@@ -86,23 +86,16 @@ def range_costs(
         What the error at a tensor's readers alone would choose is worse: it clips outliers that the output
         depends on.
     """
-    tensors: dict[str, list[str]] = {}
-    own = {value.name for value in float_model.graph.inputs}
-    own |= {value.name for node in float_model.graph for value in node.outputs}
-    for tensor, site in plan.activations.items():
-        if tensor in own and len(candidates.get(site.source, ())) > 1:
-            tensors.setdefault(site.source, []).append(tensor)
-    grids = {source: candidates[source] for source in tensors}
-    costs = {source: np.zeros(len(found)) for source, found in grids.items()}
-    each = sum(map(len, grids.values()))
-    running: Running = {source: [0] for source in grids}
-    told = _Told(done)
-    with ThreadPoolExecutor(threads, "ranges") as pool:
-        model = _ModelOnGrids(float_model, {*cuts, *plan.activations}, tensors, grids, known, pool)
+    grids = {source: found for source, found in candidates.items() if len(found) > 1}
+    with _on_grids(float_model, plan, grids, trials) as model:
+        grids = {source: grids[source] for source in model.tensors}
+        costs = {source: np.zeros(len(found)) for source, found in grids.items()}
+        each = sum(map(len, grids.values()))
+        running: Running = {source: [0] for source in grids}
+        told = _Told(trials.done)
         for number, piece in enumerate(pieces):
-            if number and stop():
+            if number and trials.stop():
                 break
-
             asked, left = _undecided(running) if number else running, len(pieces) - number - 1
             now = _size(asked)
             later = left * now if number else (left + 1) * each - now
@@ -126,6 +119,22 @@ def range_costs(
     return costs
 
 
+@contextmanager
+def _on_grids(
+    float_model: ir.Model, plan: Plan, grids: Mapping[str, Sequence[QuantParameters]], trials: Trials
+) -> Iterator["_ModelOnGrids"]:
+    """Give a float model whose tensors can be on grids, and threads for it."""
+    own = {value.name for value in float_model.graph.inputs}
+    own |= {value.name for node in float_model.graph for value in node.outputs}
+    tensors: dict[str, list[str]] = {}
+    for tensor, site in plan.activations.items():
+        if tensor in own and site.source in grids:
+            tensors.setdefault(site.source, []).append(tensor)
+    with ThreadPoolExecutor(trials.threads, "ranges") as pool:
+        cuts = {*trials.cuts, *plan.activations}
+        yield _ModelOnGrids(float_model, cuts, tensors, grids, trials.known, pool)
+
+
 def _size(running: Running) -> int:
     return sum(map(len, running.values()))
 
@@ -137,7 +146,7 @@ class _Told:
         self._done, self._finished = done, 0
 
     def of(self, now: int, later: int) -> Callable[[int], None]:
-        """Return what is told how many of the next runs, ``now``, are done; at most ``later`` follow."""
+        """Return a callback for how many of the next runs, ``now``, are done; at most ``later`` follow."""
         before = self._finished
 
         def tell(count: int) -> None:
@@ -152,33 +161,23 @@ def tensor_noise(
     plan: Plan,
     grids: Mapping[str, QuantParameters],
     pieces: Sequence[Piece],
-    *,
-    threads: int = 1,
-    stop: Callable[[], bool] = lambda: False,
-    done: Callable[[int, int], None] = lambda _done, _total: None,
+    trials: Trials,
 ) -> dict[str, float]:
-    """Return how much of the model's outputs is noise when only one tensor is on its grid, by source.
+    """Return the noise share of the model's outputs with only one tensor on its grid, by source.
 
     Args: as of ``range_costs``, with the one grid of each source that is measured.
     """
-    own = {value.name for value in float_model.graph.inputs}
-    own |= {value.name for node in float_model.graph for value in node.outputs}
-    tensors: dict[str, list[str]] = {}
-    for tensor, site in plan.activations.items():
-        if tensor in own and site.source in grids:
-            tensors.setdefault(site.source, []).append(tensor)
-    costs = {source: np.zeros(1) for source in tensors}
-    of_sources = {source: [grids[source]] for source in tensors}
-    with ThreadPoolExecutor(threads, "noise") as pool:
-        model = _ModelOnGrids(float_model, plan.activations, tensors, of_sources, None, pool)
+    with _on_grids(float_model, plan, {source: [grid] for source, grid in grids.items()}, trials) as model:
+        running: Running = {source: [0] for source in model.tensors}
+        costs, count = {source: np.zeros(1) for source in running}, len(running)
         for number, piece in enumerate(pieces):
-            if number and stop():
+            if number and trials.stop():
                 break
 
-            def tell(count: int, passed: int = number * len(tensors)) -> None:
-                done(passed + count, len(tensors) * len(pieces))
+            def tell(done: int, passed: int = number * count) -> None:
+                trials.done(passed + done, count * len(pieces))
 
-            model.measure(number, piece, {source: [0] for source in tensors}, costs, tell)
+            model.measure(number, piece, running, costs, tell)
     return {source: float(cost[0]) for source, cost in costs.items()}
 
 
@@ -206,7 +205,7 @@ def row_noise(
 
 
 def loudest(shares: Mapping[Name, float], most: int, quiet: float) -> list[Name]:
-    """Return what makes all but the share ``quiet`` of the noise, and at most so many, in the order given.
+    """Return the names with all but the share ``quiet`` of the noise, at most so many, in the order given.
 
     Edge case:
         Noise that is not finite is loud.
@@ -247,12 +246,11 @@ class _ModelOnGrids:
         cuts: Collection[str],
         tensors: Mapping[str, Sequence[str]],
         grids: Mapping[str, Sequence[QuantParameters]],
-        known: KnownCosts | None,
+        known: KnownCosts,
         pool: ThreadPoolExecutor,
     ) -> None:
-        self._model, self._cuts, self._tensors, self._grids = float_model, frozenset(cuts), tensors, grids
-        self._known: KnownCosts = {} if known is None else known
-        self._pool = pool
+        self._model, self._cuts, self.tensors, self._grids = float_model, frozenset(cuts), tensors, grids
+        self._known, self._pool = known, pool
         self._staged: StagedModel | None = None
 
     def measure(
@@ -278,7 +276,7 @@ class _ModelOnGrids:
 
     def _key(self, number: int, source: str, index: int) -> Hashable:
         grid = self._grids[source][index]
-        tensors = tuple(self._tensors[source])
+        tensors = tuple(self.tensors[source])
         return self._cuts, number, tensors, float(grid.scale), int(grid.zero_point), grid.format
 
     def _runs(
@@ -299,7 +297,7 @@ class _ModelOnGrids:
 
         def noise(task: tuple[str, int]) -> float:
             source, index = task
-            found = staged.on_grids(dict.fromkeys(self._tensors[source], self._grids[source][index]), base)
+            found = staged.on_grids(dict.fromkeys(self.tensors[source], self._grids[source][index]), base)
             return sum(_noise(wanted[name], found[name]) for name in outputs)
 
         return pooled_results(self._pool, noise, tasks, tell)
@@ -325,66 +323,3 @@ def _noise(wanted: Array, found: Array) -> float:
     if not signal > 0.0:
         return 0.0
     return noise / signal if np.isfinite(noise) else 1.0
-
-
-class Judge(Protocol):
-    """Tells the SQNR of a quantized model's outputs on samples, in dB."""
-
-    def __call__(
-        self, model: StoredModel, *, integer_kernels: bool = True, at_least: float = -math.inf
-    ) -> float:
-        """Return the SQNR; of a model that surely has less than ``at_least``, minus infinity.
-
-        That is seen with no noise on the pieces that are left, which then are not run. Without
-        ``integer_kernels`` the model's pairs are computed as they are written.
-        """
-
-
-def model_sqnr(
-    float_model: StoredModel,
-    pieces: Sequence[Piece],
-    *,
-    threads: int = 1,
-    of: Callable[[Sequence[Noise]], float] = sqnr_of,
-    known: dict[str, Outputs] | None = None,
-    name: str = "",
-) -> Judge:
-    """Return what tells the SQNR of a quantized model's outputs on samples, in dB, as ``of`` measures it.
-
-    What the float model makes of them is kept in ``known`` by a name, if that is little.
-    """
-    known = {} if known is None else known
-    if name in known:
-        wanted = known[name]
-    else:
-        with _all_run(float_model, pieces, threads) as outputs:
-            wanted = list(outputs)
-    if sum(array.nbytes for piece in wanted for array in piece if is_array(array)) <= KEPT:
-        known[name] = wanted
-    silent = [[(signal, 0.0) for signal, _ in noise_of(piece, piece)] for piece in wanted]
-
-    def sqnr(model: StoredModel, *, integer_kernels: bool = True, at_least: float = -math.inf) -> float:
-        noise: list[Noise] = [*silent]
-        with _all_run(model, pieces, threads, integer_kernels=integer_kernels) as outputs:
-            for number, found in enumerate(outputs):
-                noise[number] = noise_of(wanted[number], found)
-                if of(noise) < at_least:
-                    return -math.inf
-        return of(noise)
-
-    return sqnr
-
-
-@contextmanager
-def _all_run(
-    model: StoredModel, pieces: Sequence[Piece], threads: int, *, integer_kernels: bool = True
-) -> Iterator[Iterator[list[Array]]]:
-    """Give a model's outputs for each piece, in order; what was not asked for when it ends is not run."""
-    session = Session(model, threads=1, kernels=Kernels(integers=integer_kernels))
-    with ThreadPoolExecutor(threads, "ranges") as pool:
-        ahead = deque(pool.submit(session.run, dict(piece)) for piece in pieces)
-        try:
-            yield (ahead.popleft().result() for _ in pieces)  # Each goes with who asked for it.
-        finally:
-            for run in ahead:
-                run.cancel()

@@ -1,70 +1,46 @@
-"""The weights of a quantized model are chosen again, layer by layer, behind the layers that are done."""
+"""The rung ``round``: weights are chosen again, layer by layer, behind the layers that are done."""
 
 import gc
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Protocol
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.memory import give_back_held_blocks
-from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import StoredModel, constants_of, serialize
+from ptq_cli.models.files.storing import mapped_model
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.sites import Plan, WeightSite
+from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.constant_pairs import NamesBySite, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
-from ptq_cli.recipe.known_modes import ROUND, WEIGHED
+from ptq_cli.recipe.known_modes import ROUND
 from ptq_cli.recover.block_layer import SharedReads, solve_blocks
-from ptq_cli.recover.input_moments import InputMoments
-from ptq_cli.recover.layer_rows import NO_ROWS, LayerData, LayerRows, solve_layer
+from ptq_cli.recover.decided_model import DecidedModel, with_opset
+from ptq_cli.recover.interrupted_recovery import RecoveryCheckpoint, rung_identity
+from ptq_cli.recover.layer_rows import LayerData, LayerRows
+from ptq_cli.recover.layer_state import SolvedLayer
 from ptq_cli.recover.output_noise import Noise, noise_of, sqnr_of
-from ptq_cli.recover.quantized_layer import (
-    LayerState,
-    QuantizedLayer,
-    SolvedLayer,
-    by_blocks,
-    decided_again,
-    layer_state,
-    quantized_layers,
-    residual_input,
-    search_layer,
-)
-from ptq_cli.recover.recovery_samples import RecoverySamples, samples_in
-from ptq_cli.recover.rung_work import RungWork, passing_work, search_work
+from ptq_cli.recover.quantized_layer import QuantizedLayer, quantized_layers, residual_input
+from ptq_cli.recover.recovery_context import RecoveryContext
+from ptq_cli.recover.recovery_data import RecoverySamples, samples_in
+from ptq_cli.recover.recovery_effects import LayerRecovery, Recovery, RungEffect
+from ptq_cli.recover.rung_work import RungWork, in_minutes, passing_work, search_work, seconds_of
 from ptq_cli.recover.sample_stream import SampleStream, last_readers
-from ptq_cli.recover.second_moments import CenteredMoments, Float64s, fit_least_squares, quadratic_forms
-from ptq_cli.recover.spill_store import IN_MEMORY, Shelf
-from ptq_cli.recover.tensor_moments import TensorMoments, grid_of_input, reading_of
+from ptq_cli.recover.solve_layer import solve_layer
+from ptq_cli.recover.spill_store import IN_MEMORY, SpillStore
 
-ROWS = 8192
-"""Of a layer with few inputs."""
-ROWS_PER_INPUT = 8
-"""Of one with many. Eight times as many rows gave no better result; see docs/recovery.md."""
-STREAMS = 3
-"""How often a sample goes through a stage: of the float model, and twice of the quantized one."""
-DECIDED = 4
-"""One for so many rows is enough to decide by."""
-
-
-class LayerCheckpoint(Protocol):
-    """Keeps what is chosen of a rung's layers, for an interrupted run to continue from."""
-
-    def earlier(
-        self, layers: Mapping[str, QuantizedLayer], parameters: Parameters
-    ) -> Mapping[str, SolvedLayer]:
-        """Return what an interrupted run has chosen of these layers."""
-
-    def note(self, solved: Mapping[str, SolvedLayer]) -> None:
-        """Take all that is chosen so far."""
+A_MINUTE = 60.0
+MEMORY_SHARE = 2  # one part of so many of the allowed memory is for tensors that wait
+ROWS = 8192  # of a layer with few inputs
+ROWS_PER_INPUT = 8  # of one with many; eight times as many gave no better result, see docs/recovery.md
+STREAMS = 3  # how often a sample goes through a stage: of the float model, and twice of the quantized one
+DECIDED = 4  # one row for so many that are learned from is enough to decide by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,16 +50,14 @@ class RecoveredRounding:
     Attributes:
         layers: by name, what was chosen for each.
         refused: why the others are as they were.
-        decided: the weights and biases that were chosen.
-        before, after: SQNR of the model's outputs on the samples that judge, in dB; NaN where no model was
-            run to choose them.
+        before, after: SQNR of the model's outputs on the samples that judge, in dB.
     """
 
     layers: Mapping[str, SolvedLayer]
     refused: Mapping[str, str]
+    before: float
+    after: float
     decided: DecidedConstants = field(repr=False)
-    before: float = math.nan
-    after: float = math.nan
 
     @property
     def changed(self) -> bool:
@@ -91,31 +65,75 @@ class RecoveredRounding:
         return any(item.changed for item in self.layers.values())
 
 
+def recover_weights(
+    context: RecoveryContext, made: DecidedModel, but: Collection[WeightSite] = ()
+) -> tuple[DecidedModel, Recovery]:
+    """Return a model whose weights are chosen again where its outputs gain from that, and what was done.
+
+    The weights ``but`` these are chosen: they stay as they are.
+    """
+    data, parameters = context.data, made.parameters
+    kept = tuple(site for site in made.plan.weights if site not in but)
+    open_model = replace(made, plan=replace(made.plan, weights=kept))
+    stored = mapped_model(context.float_model, context.folder)
+    float_graph = stored.load()
+    layers, _ = quantized_layers(float_graph, open_model)
+    work = round_work(float_graph, layers, parameters, data.samples[0])
+    seconds = seconds_of(sum(work.values()), context.machine.threads, A_MINUTE)
+    if seconds:
+        context.tell(f"choosing the weights takes about {in_minutes(seconds)}; --recover none leaves it out")
+    checkpoint = None
+    if context.checkpoint is not None:
+        identity = rung_identity(ROUND, context.calibration, parameters)
+        checkpoint = RecoveryCheckpoint(context.checkpoint, context.every, identity, context.progress)
+    # Stages of the model run as the whole does, so they are cut out of it as it is written.
+    model = with_opset(stored.load(), made.placement.opset, "the float model")
+    places = made.write(model)
+    twins = TwinGraphs(float_graph, model)
+    del model, float_graph
+    interruptions = context.interruptions
+    with interruptions.rung(", and the same command continues" if checkpoint is not None else "") as stop:
+        found = recover_rounding(context, open_model, (twins, places), stop, checkpoint)
+    if checkpoint is not None and interruptions.stopped:
+        checkpoint.note(found.layers, now=True)
+    effect = _effect(found, *data.samples[1:])
+    if effect.kept:
+        made = replace(made, parameters=parameters.changed(found.decided))
+    return made, Recovery((effect,), interrupted=interruptions.stopped)
+
+
+def _effect(found: RecoveredRounding, samples: int, decided_by: int) -> RungEffect:
+    layers = found.layers.items()
+    return RungEffect(
+        rung=ROUND,
+        changed=found.changed,
+        kept=found.changed and found.after > found.before,
+        before=found.before,
+        after=found.after,
+        samples=samples,
+        decided_by=decided_by,
+        layers={name: LayerRecovery(before=item.before, after=item.after) for name, item in layers},
+        refused=found.refused,
+        damped=tuple(name for name, item in layers if item.damped),
+    )
+
+
 def recover_rounding(
-    twins: TwinGraphs,
-    places: NamesBySite,
-    plan: Plan,
-    parameters: Parameters,
-    free: Mapping[WeightSite, bool],
-    samples: RecoverySamples,
-    *,
-    folder: Path,
-    memory: int = IN_MEMORY,
-    threads: int = 1,
-    progress: ProgressCallback = silent,
-    stop: Callable[[], bool] = lambda: False,
-    checkpoint: LayerCheckpoint | None = None,
+    context: RecoveryContext,
+    made: DecidedModel,
+    written: tuple[TwinGraphs, NamesBySite],
+    stop: Callable[[], bool],
+    checkpoint: RecoveryCheckpoint | None,
 ) -> RecoveredRounding:
     """Return better integers, scales and biases for a quantized model's layers.
 
-    Three streams of tensors go through the model: that of the float model, that of the quantized one with the
-    layers that are done, and, of the samples that judge, that of the quantized one as it was.
-
-    Tensors that do not fit into ``memory`` wait in ``folder``. The result does not depend on the threads.
-    Once ``stop`` says so, the layers that are left stay as they are. Layers of ``checkpoint`` are
-    taken from there.
+    Three streams of tensors go through the model, as it is ``written``: that of the float model, that of the
+    quantized one with the layers that are done, and, of the samples that judge, that of the quantized one as
+    it was. The result does not depend on the threads. Once ``stop`` says so, the layers that are left stay as
+    they are. Layers of ``checkpoint`` are taken from there.
     """
-    layers, refused = quantized_layers(twins.float_model, plan, parameters, free)
+    (twins, _), parameters, plan = written, made.parameters, made.plan
+    layers, refused = quantized_layers(twins.float_model, made)
     known = checkpoint.earlier(layers, parameters) if checkpoint is not None else {}
     stages = deque(cut_stages(twins, {layer.name for layer in plan.layers if layer.quantized}))
     # Each stage has its own constants. Graphs of stages hold the same arrays until a search finds them.
@@ -123,10 +141,10 @@ def recover_rounding(
     gc.collect()
     give_back_held_blocks()
     solved: dict[str, SolvedLayer] = {}
-    work = round_work(twins.float_model, layers, parameters, samples, known)
-    told = RungWork(ROUND, work, progress)
-    with ThreadPoolExecutor(threads, "recover") as pool:
-        walk = _Walk(twins, places, parameters, stages, samples, Shelf(folder, limit=memory), pool, threads)
+    work = round_work(twins.float_model, layers, parameters, context.data.samples[0], known)
+    told = RungWork(ROUND, work, context.progress)
+    with ThreadPoolExecutor(context.machine.threads, "recover") as pool:
+        walk = _Walk(context, parameters, written, stages, pool)
         for index in range(len(stages)):
             stage = stages.popleft()  # Its constants go with it.
             layer = next((layers[name] for name in stage.nodes if name in layers and not stop()), None)
@@ -139,11 +157,12 @@ def recover_rounding(
                 solved[layer.name] = found
                 if checkpoint is not None:
                     checkpoint.note(solved)
-            told.tell(layer.name, solved.values())
+            told.layer_done(layer.name, solved.values())
     before, after = walk.sqnr()
-    return RecoveredRounding(
-        layers=solved, refused=refused, before=before, after=after, decided=_all_of(solved)
-    )
+    decided = DecidedConstants()
+    for item in solved.values():
+        decided = decided.changed(item.decided)
+    return RecoveredRounding(layers=solved, refused=refused, before=before, after=after, decided=decided)
 
 
 def round_work(
@@ -157,7 +176,7 @@ def round_work(
 
     Of ``known`` layers nothing is chosen any more.
     """
-    pieces = (*samples.fit, *samples.decide)
+    pieces = samples.pieces
     shapes = {name: array.shape for name, array in pieces[0].items()}
     counted = multiply_accumulates(float_model, shapes).counts
     often = STREAMS * sum(map(samples_in, pieces)) / samples_in(pieces[0])
@@ -171,15 +190,8 @@ def round_work(
 
 
 def rows_wanted(layer: QuantizedLayer) -> int:
-    """Return how many rows of data a layer is fitted to, at most."""
+    """Largest number of rows of data that a layer is fitted to."""
     return max(ROWS, ROWS_PER_INPUT * len(layer.geometry.block))
-
-
-def _all_of(solved: Mapping[str, SolvedLayer]) -> DecidedConstants:
-    found = DecidedConstants()
-    for item in solved.values():
-        found = found.changed(item.decided)
-    return found
 
 
 class _Walk:
@@ -187,17 +199,15 @@ class _Walk:
 
     def __init__(
         self,
-        twins: TwinGraphs,
-        places: NamesBySite,
+        context: RecoveryContext,
         parameters: Parameters,
+        written: tuple[TwinGraphs, NamesBySite],
         stages: Sequence[Stage],
-        samples: RecoverySamples,
-        shelf: Shelf,
         pool: ThreadPoolExecutor,
-        threads: int,
     ) -> None:
-        self._float_model, self._places, self._parameters = twins.float_model, places, parameters
-        self._pool, self._threads, self._shared = pool, threads, SharedReads()
+        (twins, self._places), samples, machine = written, context.data.samples[0], context.machine
+        self._float_model, self._parameters = twins.float_model, parameters
+        self._threads, self._shared = machine.threads, SharedReads()
         self._fit, self._first_judged, pieces = len(samples.fit), samples.first_judged, samples.pieces
         self._count = len(pieces)
         self._outputs = [value.name or "" for value in twins.float_model.graph.outputs]
@@ -207,9 +217,11 @@ class _Walk:
         self._samples, self._set_aside = sum(sizes), sum(aside)
         self._firsts = [sum(own[:piece]) for own in (sizes, aside) for piece in range(len(own))]
         judged = {*self._outputs} - self._read
-        self._floating = SampleStream(twins.pairs, pieces, shelf, judged, self._first_judged)
-        self._quantized = SampleStream(twins.pairs, pieces, shelf, judged, self._first_judged)
-        self._nearest = SampleStream(twins.pairs, samples.judge, shelf, judged)
+        limit = machine.memory // MEMORY_SHARE if machine.memory is not None else IN_MEMORY
+        store = SpillStore(context.folder, limit=limit)
+        self._floating = SampleStream(twins.pairs, pieces, store, pool, judged, self._first_judged)
+        self._quantized = SampleStream(twins.pairs, pieces, store, pool, judged, self._first_judged)
+        self._nearest = SampleStream(twins.pairs, samples.judge, store, pool, judged)
 
     def through(
         self, index: int, stage: Stage, layer: QuantizedLayer | None, known: Mapping[str, SolvedLayer]
@@ -217,27 +229,27 @@ class _Walk:
         """Take all streams through a stage; return what was chosen for its layer, or why nothing was."""
         form = stage.quantized or stage.floating
         solved: SolvedLayer | str | None = known.get(layer.name) if layer is not None else None
-        model = form.model
+        model: StoredModel | None = None
         # With the constants of rounding to nearest, before they are changed below, to judge the whole by.
         last = self._dropped[index]
-        self._nearest.run(form, model, self._pool, last=last)
+        self._nearest.run(form, last=last)
         # Outputs that nothing reads only judge, and those of a language model are the largest tensors of all.
         is_open = layer is not None and solved is None
         has_targets = layer is not None and is_open and not layer.is_table
         first = self._first_judged if not has_targets and self._read.isdisjoint(stage.outputs) else 0
         if not has_targets:
-            self._floating.run(stage.floating, stage.floating.model, self._pool, first=first, last=last)
+            self._floating.run(stage.floating, first=first, last=last)
         if layer is not None and is_open:
             solved = self._solved(layer, self._data(stage, layer, last))
         if isinstance(solved, SolvedLayer):
-            model = _changed(model, replaced_arrays(solved.decided, self._places))
+            model = _changed(form.model, replaced_arrays(solved.decided, self._places))
         # After the layer is solved: what follows reads what the recovered layer gives.
-        self._quantized.run(form, model, self._pool, first=first, last=last)
+        self._quantized.run(form, model, first=first, last=last)
         return solved
 
     def _solved(self, layer: QuantizedLayer, data: LayerData) -> SolvedLayer | str:
         subject = (self._float_model, self._parameters, layer)
-        if by_blocks(layer):
+        if layer.is_by_blocks:
             return solve_blocks(*subject, data, self._shared, threads=self._threads)
         return solve_layer(*subject, data, threads=self._threads)
 
@@ -275,12 +287,11 @@ class _Walk:
                 rows = data.learn if piece < self._fit else data.decide
                 rows.add(piece, read(piece), read(piece), first=self._firsts[piece])
             return data
-        floating = stage.floating
-        self._floating.run(floating, floating.model, self._pool, tap=layer.makes, tapped=collect, last=last)
+        self._floating.run(stage.floating, tap=(layer.makes, collect), last=last)
         return data
 
     def _lost(self, layer: QuantizedLayer) -> Callable[[int, Array], Array]:
-        """Return what adds to a layer's output what another input of the Add behind it has lost so far."""
+        """Return a function that adds the error so far of the other input of an Add to a layer's output."""
         other = residual_input(self._float_model, layer)
         if not (self._floating.has(other) and self._quantized.has(other)):
             return lambda _piece, made: made
@@ -294,16 +305,14 @@ class _Walk:
         return lost
 
     def _reader(self, stage: Stage, layer: QuantizedLayer) -> Callable[[int], Array]:
-        """Return what gives a layer's input in the quantized model: its integers where it has them."""
+        """Return a function of a piece: the layer's input in the quantized model, integers if it has them."""
         if layer.parameters is not None:
             return lambda piece: self._quantized.integers(layer.reads, piece)
         form = stage.quantized or stage.floating
         if layer.reads in stage.inputs:
             return lambda piece: self._quantized.floats(layer.reads, piece)
         found: dict[int, Array] = {}
-        self._quantized.run(
-            form, form.model, self._pool, tap=layer.reads, tapped=found.__setitem__, keep=False
-        )
+        self._quantized.run(form, tap=(layer.reads, found.__setitem__), keep=False)
         return found.__getitem__
 
 
@@ -316,133 +325,6 @@ def _changed(model: StoredModel, constants: Mapping[str, Array]) -> StoredModel:
 
 
 def _forget_constants(model: ir.Model) -> None:
-    """Let go of constants: a graph refers to itself, and waits for a search that is off during an export."""
+    """Release constants: a graph refers to itself, and waits for a search that is off during an export."""
     for value in constants_of(model):
         value.const_value = None
-
-
-# The weights of a quantized model are chosen again, each layer by itself, from what it reads alone.
-
-
-NOT_MEASURED = "what it reads is not quantized, and was not measured by the calibration"
-DEVIATIONS = 8.0
-"""What a layer makes is taken to be within so many standard deviations of its mean."""
-
-
-def weigh_rounding(
-    float_model: ir.Model,
-    plan: Plan,
-    parameters: Parameters,
-    free: Mapping[WeightSite, bool],
-    moments: Mapping[str, TensorMoments],
-    *,
-    largest: Mapping[str, float],
-    samples: int,
-    threads: int = 1,
-    progress: ProgressCallback = silent,
-    stop: Callable[[], bool] = lambda: False,
-    checkpoint: LayerCheckpoint | None = None,
-) -> RecoveredRounding:
-    """Return better integers, scales and biases for a quantized model's layers.
-
-    The error of each weight is weighed by what the layer reads in the float model, on the grid of its
-    integers. Layers do not depend on each other.
-
-    ``largest`` and ``samples`` are as for ``moment_sites``, the others as for ``recover_rounding``.
-    """
-    layers, refused = quantized_layers(float_model, plan, parameters, free)
-    solved: dict[str, SolvedLayer] = {}
-    known = checkpoint.earlier(layers, parameters) if checkpoint is not None else {}
-    work = {
-        name: passing_work() if name in known else search_work(item, parameters)
-        for name, item in layers.items()
-    }
-    told = RungWork(WEIGHED, work, progress)
-    for name, layer in layers.items():
-        if stop():
-            break
-        found, grid = moments.get(layer.reads), grid_of_input(layer, largest)
-        if name in known:
-            solved[name] = known[name]
-        elif found is None or grid is None:
-            refused[name] = NOT_MEASURED
-        elif not (own := found.readings[reading_of(layer, samples).key]).rows:
-            refused[name] = NO_ROWS
-        else:
-            solved[name] = _solve(float_model, parameters, layer, own, float(grid.scale), threads=threads)
-        if checkpoint is not None:
-            checkpoint.note(solved)
-        told.tell(name, solved.values())
-    return RecoveredRounding(layers=solved, refused=refused, decided=_all_of(solved))
-
-
-def _solve(
-    float_model: ir.Model,
-    parameters: Parameters,
-    layer: QuantizedLayer,
-    moments: InputMoments,
-    step: float,
-    *,
-    threads: int,
-) -> SolvedLayer:
-    state = layer_state(float_model, parameters, layer)
-    centered = [_centered(state, moments, group, step) for group in range(state.groups)]
-    quadratics = [
-        fit_least_squares(item, state.weight[state.part(group)], share=0.0)
-        for group, item in enumerate(centered)
-    ]
-    found, (before, after) = search_layer(
-        layer, state, quadratics, step, _largest(state, centered), threads=threads
-    )
-    bias = None
-    if state.bias is not None:
-        missed = state.weight - found.weights(layer.geometry.block)
-        bias = state.bias + _by_group(state, lambda own, group: _along(missed[own], centered[group]))
-    again = decided_again(parameters, layer, found, bias, step)
-    return SolvedLayer(
-        before=before,
-        after=after,
-        damped=moments.rows < state.weight.shape[1],
-        changed=again.differs(parameters, float_model),
-        decided=again,
-    )
-
-
-def _centered(state: LayerState, moments: InputMoments, group: int, step: float) -> CenteredMoments:
-    """Return the moments of a group in real units; its target is what its own weights make."""
-    gram, mean = moments.gram(group) / moments.rows, moments.sums[group] / moments.rows
-    if state.bias is not None:
-        gram -= np.outer(mean, mean)
-    own = state.weight[state.part(group)]
-    return CenteredMoments(
-        rows=moments.rows,
-        gram=gram * step**2,
-        cross=np.zeros(own.shape),
-        input_mean=mean * step,
-        target_mean=None,
-    )
-
-
-def _along(rows: Float64s, moments: CenteredMoments) -> Float64s:
-    """Return what rows make of the mean input; not as a product of BLAS, whose bits depend on its threads."""
-    assert moments.input_mean is not None  # noqa: S101 - it was made here
-    return np.asarray((rows * moments.input_mean).sum(axis=1))
-
-
-def _largest(state: LayerState, centered: list[CenteredMoments]) -> Float64s:
-    """Return about how large what each channel makes can be, for its bias to have room."""
-
-    def reach(own: slice, group: int) -> Float64s:
-        weight, item = state.weight[own], centered[group]
-        varies = np.sqrt(np.maximum(quadratic_forms(item.gram, weight), 0.0))
-        return np.asarray(np.abs(_along(weight, item)) + DEVIATIONS * varies)
-
-    return _by_group(state, reach)
-
-
-def _by_group(state: LayerState, of_group: Callable[[slice, int], Float64s]) -> Float64s:
-    found = np.zeros(len(state.weight))
-    for group in range(state.groups):
-        own = state.part(group)
-        found[own] = of_group(own, group)
-    return found

@@ -21,33 +21,68 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recipe.known_modes import RANGES, WEIGHED
 from ptq_cli.recipe.recovery_rungs import exporting_rungs
-from ptq_cli.recover.moments_file import Moments, load_moments
-from ptq_cli.recover.range_effects import Judge, KnownCosts, Outputs, model_sqnr
-from ptq_cli.recover.recovery_samples import JUDGED, RecoverySamples, samples_in
+from ptq_cli.recover.output_noise import Judge, Outputs, Piece, model_sqnr
+from ptq_cli.recover.range_effects import KnownCosts
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.resolve import Resolved, no_data, open_data
-from ptq_cli.setup.run_directory import RunDirectory
 
-MOST_SAMPLES = 512
-"""More cost time, and gave 0.1 dB; see docs/recovery.md."""
-SET_ASIDE = 8
-"""Every eighth sample decides."""
-FEW = 4
-"""Samples of a piece that cannot be divided by taking rows."""
-PIECE = 32
-"""Samples that run together. A constant, so that the result does not depend on the batch size."""
-MEASURED_ON, TOGETHER = 16, 4
-"""Samples that the candidates are measured on that seem best, and how many run together."""
+MOST_SAMPLES = 512  # more cost time, and gave 0.1 dB; see docs/recovery.md
+JUDGED = 3 / 8  # least share of the samples that judge whether a model as a whole is better
+SET_ASIDE = 8  # every eighth sample decides
+FEW = 4  # samples of a piece that cannot be divided by taking rows
+PIECE = 32  # samples that run together: a constant, so that results do not depend on the batch size
+MEASURED_ON, TOGETHER = 16, 4  # samples on which the best candidates are measured, and how many run together
+# Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
+# only ``max`` for all tensors is tried.
 MOST_WORK = 2e12
-"""Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
-only ``max`` for all tensors is tried."""
 
-Piece = Mapping[str, Array]
 Pieces = Iterator[tuple[Piece, bool]]
-Build = Callable[[Placement], tuple[ir.Model, Plan]]
-"""Makes the quantized graph of a placement, and its plan."""
+Build = Callable[[Placement], tuple[ir.Model, Plan]]  # makes the quantized graph of a placement, and its plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecoverySamples:
+    """Samples to learn from, and to judge by.
+
+    Attributes:
+        fit, decide: the model's inputs, in pieces of some samples each; no sample is in both.
+    """
+
+    fit: Sequence[Mapping[str, Array]]
+    decide: Sequence[Mapping[str, Array]]
+
+    @property
+    def pieces(self) -> list[Mapping[str, Array]]:
+        """All of them, those held out last."""
+        return [*self.fit, *self.decide]
+
+    @property
+    def judge(self) -> list[Mapping[str, Array]]:
+        """The last of them, which judge whether the model as a whole is better."""
+        return self.pieces[self.first_judged :]
+
+    @property
+    def first_judged(self) -> int:
+        """The first of the last pieces that have three eighths of the samples.
+
+        Of fewer one or two make most of the noise; that what was learned fits its own samples alone is rarer.
+
+        Example:
+            >>> import numpy as np
+            >>> one, part = {"x": np.zeros((28, 1))}, {"x": np.zeros((4, 1))}
+            >>> RecoverySamples(fit=[one] * 4, decide=[part] * 4).first_judged
+            2
+        """
+        sizes = [samples_in(piece) for piece in self.pieces]
+        enough = JUDGED * sum(sizes)
+        fits = range(len(self.fit) + 1)
+        return max(first for first in fits if not first or sum(sizes[first:]) >= enough)
+
+
+def samples_in(piece: Mapping[str, Array]) -> int:
+    """Number of samples of a piece; 1 if none of its arrays has an axis."""
+    return max((len(array) for array in piece.values() if array.ndim), default=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +91,6 @@ class RecoveryData:
 
     Attributes:
         dataset: whose arrays have the names of the model's inputs.
-        batch_size: samples that run together where the sums do not depend on it.
         known_costs: what ranges have cost the outputs of the same float model on these data.
         known_outputs: what the float model has made of some of these data, by the rung that chose them.
     """
@@ -64,7 +98,6 @@ class RecoveryData:
     dataset: Dataset
     inputs: tuple[TensorSpec, ...]
     allow_nonfinite: bool
-    batch_size: int
     known_costs: KnownCosts = field(default_factory=dict)
     known_outputs: dict[str, Outputs] = field(default_factory=dict)
 
@@ -74,7 +107,7 @@ class RecoveryData:
         return recovery_samples(self)
 
     def judge(self, float_model: StoredModel, threads: int) -> Judge:
-        """Return what tells the SQNR of a quantized model's outputs on the samples that judge, in dB.
+        """Judge of quantized models: SQNR of the outputs on the samples that judge, in dB.
 
         The number of threads does not change it.
         """
@@ -83,43 +116,22 @@ class RecoveryData:
         return model_sqnr(float_model, pieces, threads=threads, known=self.known_outputs, name="judge")
 
 
-def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
-    """Return the moments of a run, if a rung that is asked for needs them and they are there."""
-    rungs = exporting_rungs(resolved.recipe.recovery)
-    # With other ranges what layers read are other integers.
-    wanted = WEIGHED in rungs and RANGES not in rungs
-    return load_moments(run.moments) if wanted and run.moments.is_file() else None
-
-
 def open_recovery_data(
-    resolved: Resolved,
-    calibration: Calibration,
-    graph: ir.Model,
-    stored: StoredModel,
-    moments: Moments | None,
+    resolved: Resolved, calibration: Calibration, graph: ir.Model, stored: StoredModel
 ) -> RecoveryData | None:
     """Open the data of an earlier calibration again; None if no rung of recovery needs them."""
     recipe = resolved.recipe
-    rungs = exporting_rungs(recipe.recovery)
-    if not rungs or (moments is not None and rungs == (WEIGHED,)):
+    if not exporting_rungs(recipe.recovery):
         return None
-    dataset = calibrated_data(resolved, calibration, graph, stored, "--recover")
-    return recovery_data(resolved, dataset, input_specs(graph))
-
-
-def calibrated_data(
-    resolved: Resolved, calibration: Calibration, graph: ir.Model, stored: StoredModel, option: str
-) -> Dataset:
-    """Open the data of an earlier calibration again."""
-    recipe = resolved.recipe
     dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
     if dataset.digest() != calibration.provenance.data:
         raise StaleCalibrationError(
-            f"'{dataset.source}' has changed since it was calibrated, and {option} reads it again",
-            hint=f"run ptq calibrate again, or leave out {option}",
+            f"'{dataset.source}' has changed since it was calibrated, and --recover reads it again",
+            hint="run ptq calibrate again, or leave out --recover",
         )
     dataset = with_states(dataset, recipe.data, graph, stored)
-    return calibrated_part(dataset, recipe.calibration, input_specs(graph))
+    dataset = calibrated_part(dataset, recipe.calibration, input_specs(graph))
+    return recovery_data(resolved, dataset, input_specs(graph))
 
 
 def recovery_data(
@@ -138,7 +150,6 @@ def recovery_data(
         dataset=bound,
         inputs=inputs,
         allow_nonfinite=resolved.recipe.calibration.allow_nonfinite,
-        batch_size=fixed or resolved.recipe.data.batch_size,
     )
 
 
@@ -233,7 +244,7 @@ def _rows(piece: Piece, own: slice) -> dict[str, Array]:
 
 
 def _divides(inputs: Sequence[TensorSpec]) -> bool:
-    """Return whether pieces can be cut along the first axis of every input."""
+    """Whether pieces can be cut along the first axis of every input."""
     return not fixed_batch_size(inputs) and all(spec.samples_axis == 0 for spec in inputs)
 
 

@@ -17,17 +17,183 @@ from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
 from ptq_cli.recover.channel_factors import TINY, SpaceFactors, find_factors
-from ptq_cli.recover.metric_gain import MetricGain, MetricWatch
+from ptq_cli.recover.limited_metric import MetricGain, MetricWatch
 from ptq_cli.recover.output_noise import Noise, gain_interval, noise_of, sqnr_of
-from ptq_cli.recover.recovery_samples import RecoverySamples
+from ptq_cli.recover.recovery_data import RecoverySamples
+from ptq_cli.recover.recovery_effects import LITTLE, Rescaling
 from ptq_cli.recover.space_samples import sample_spaces
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
-# A model quantized as a target wants it, with the ranges of some samples, to measure a change by.
-
+SAME = 1e-5  # largest difference of an output, as a share of its largest value, that counts as rounding
 
 Range = tuple[float, float]
+Kind = Callable[[ScaleSpace], bool]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a quantized form on the samples to decide by: its noise by piece, and a metric."""
+
+    noise: Sequence[Noise]
+    watch: MetricWatch | None
+
+
+@dataclass(frozen=True)
+class RescaledModel:
+    """What became of a model's channels.
+
+    Attributes:
+        model: the model with factors, or as it was.
+        told: what was done, but for the number of samples.
+        seen: of the model's quantized form on the samples to decide by; None if it did not run.
+    """
+
+    model: ir.Model
+    told: Rescaling
+    seen: Seen | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantizedForm:
+    """The quantized form of a model that factors are chosen and judged for.
+
+    Attributes:
+        plan: of the form that factors are chosen for.
+        samples: to take ranges from, and to decide by.
+        bits: of weights.
+        judged: the plan of the form that decides, if it is another.
+        by_row: whether each row has a scale of its own there.
+        watch: begins to follow a metric, which decides before the SQNR where its interval tells a gain from a
+            loss.
+    """
+
+    plan: Plan
+    samples: RecoverySamples
+    bits: int
+    judged: Plan | None = None
+    by_row: bool = False
+    watch: Callable[[], MetricWatch] | None = None
+    threads: int
+
+    def in_integers(self, model: ir.Model) -> StoredModel:
+        """Return the form that decides."""
+        plan, samples = self.judged or self.plan, self.samples
+        pieces = (*samples.decide, *samples.fit)
+        ranges = tensor_ranges(model, plan.measured, pieces, threads=self.threads)
+        return plainly_quantized(model, plan, ranges, self.bits)
+
+    def outputs(self, model: StoredModel) -> Iterator[Sequence[Array]]:
+        """Yield a model's outputs of each piece to decide by."""
+        session = Session(model, threads=self.threads)
+        for piece in self.samples.decide:
+            yield session.run(piece)
+
+
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def rescale_model(
+    model: ir.Model,
+    form: QuantizedForm,
+    rung: str,
+    kind: Kind,
+    *,
+    least_gain: float | None = None,
+    known: Seen | None = None,
+) -> RescaledModel:
+    """Return a model with factors for its channels, if its quantized form is better for them.
+
+    Requires: a prepared model. Ensures: the nodes and the names of all values are what they were, and on
+    the samples to decide by its outputs are the same to 1e-5.
+
+    ``kind`` says which spaces the ``rung`` means. The interval of the SQNR's gain must lie above
+    ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``known`` is what was seen of the
+    model's quantized form, if another kind of spaces has run it on these samples.
+
+    Edge case:
+        Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
+    """
+    rescaled = model.clone()
+    trace = trace_scales(rescaled.graph)
+    spaces = [space for space in scale_spaces(trace) if kind(space)]
+    chosen: Sequence[SpaceFactors] = ()
+    if spaces:
+        found = sample_spaces(model, spaces, form.plan, form.samples, threads=form.threads)
+        chosen = find_factors(spaces, found, form.bits, by_row=form.by_row)
+    if not chosen:
+        return RescaledModel(model, Rescaling(rung=rung, possible=len(spaces), strengths={}), known)
+    rescale(rescaled.graph, trace, _by_root(chosen))
+    # One model's outputs at a time: logits of a language model are larger than its constants.
+    wanted = list(form.outputs(serialize(model)))
+    difference = _difference(zip(wanted, form.outputs(serialize(rescaled)), strict=True))
+
+    def see(item: ir.Model) -> Seen:
+        noise, follower = list[Noise](), form.watch() if form.watch is not None else None
+        for one, other in zip(wanted, form.outputs(form.in_integers(item)), strict=True):
+            noise.append(noise_of(one, other))
+            if follower is not None:
+                follower.add(other)
+        return Seen(noise, follower)
+
+    without, within = known or see(model), see(rescaled)
+    before, after = sqnr_of(without.noise), sqnr_of(within.noise)
+    gain = gain_interval(without.noise, within.noise)
+    metric = within.watch.gain_over(without.watch) if within.watch is not None else None
+    kept = difference <= SAME and _is_better(after - before, gain[0], least_gain, metric)
+    reason = ""
+    if not difference <= SAME:
+        reason = f"the float model's own outputs would change by {difference:.1g} of their largest value"
+    told = Rescaling(
+        rung=rung,
+        kept=kept,
+        groups=len(chosen),
+        possible=len(spaces),
+        before=before,
+        after=after,
+        gain=gain,
+        difference=difference,
+        strengths={item.space.makers[0]: item.strength for item in chosen},
+        reason=reason,
+        metric=metric,
+    )
+    return RescaledModel(rescaled if kept else model, told, within if kept else without)
+
+
+def _is_better(gain: float, low: float, least_gain: float | None, metric: MetricGain | None) -> bool:
+    """Say whether a change is kept: by a metric that is sure, or else by a gain in dB, at least ``low``."""
+    if metric is not None and metric.is_sure:
+        return metric.gain[0] > 0.0
+    # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
+    is_worth = least_gain is None and gain >= LITTLE
+    return gain > 0.0 and (low > (least_gain or 0.0) or is_worth)
+
+
+def _by_root(chosen: Sequence[SpaceFactors]) -> dict[int, float]:
+    """Return the factor of each channel, by its number in the trace."""
+    return {
+        int(root): float(factor)
+        for item in chosen
+        for root, factor in zip(item.space.roots, item.factors, strict=True)
+    }
+
+
+def _difference(pieces: Iterable[tuple[Sequence[Array], Sequence[Array]]]) -> float:
+    """Return the largest difference of an output's number, as a share of the output's largest value."""
+    largest: dict[int, float] = {}
+    differing: dict[int, float] = {}
+    for wanted, found in pieces:
+        for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            if not is_array(one) or one.dtype.kind != "f":
+                continue
+            if one.shape != other.shape:
+                return float("inf")
+            largest[index] = max(largest.get(index, 0.0), float(np.max(np.abs(one), initial=0.0)))
+            if np.array_equal(one, other):  # As powers of two make it; logits of a language model are many.
+                continue
+            # In float64 the largest float32 values do not overflow.
+            with np.errstate(invalid="ignore"):
+                difference = np.where(one == other, 0.0, np.abs(np.subtract(one, other, dtype=np.float64)))
+            differing[index] = max(differing.get(index, 0.0), float(np.max(difference, initial=0.0)))
+    return max((differing[index] / max(largest[index], 1e-30) for index in differing), default=0.0)
 
 
 def tensor_ranges(
@@ -82,172 +248,3 @@ def _round_weights(model: ir.Model, plan: Plan, bits: int) -> None:
             value.const_value = ir.tensor(
                 (np.rint(array / step) * step).astype(array.dtype), name=site.tensor
             )
-
-
-SAME = 1e-5
-"""The largest difference of an output, as a share of its largest value, that counts as rounding."""
-
-LITTLE = 0.1
-"""In dB: a smaller gain has to be sure."""
-
-Kind = Callable[[ScaleSpace], bool]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What was seen of a quantized form on the samples to decide by: its noise by piece, and a metric."""
-
-    noise: Sequence[Noise]
-    watch: MetricWatch | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class RescaledModel:
-    """What became of a model's channels.
-
-    Attributes:
-        model: the model with factors, or as it was.
-        spaces: how many groups of channels could have got factors.
-        chosen: those that did, or would have.
-        kept: whether the model has them.
-        before, after: SQNR of the quantized model's outputs on the samples to decide by, in dB.
-        gain: the ends of the 95 % interval of their difference.
-        difference: of the float model's outputs on these, as a share of their largest value.
-        seen: of the model's quantized form on these; None if it did not run.
-        metric: how much a watched metric gained.
-    """
-
-    model: ir.Model
-    spaces: int
-    chosen: Sequence[SpaceFactors]
-    kept: bool = False
-    before: float = float("nan")
-    after: float = float("nan")
-    gain: tuple[float, float] = (float("nan"), float("nan"))
-    difference: float = 0.0
-    seen: Seen | None = None
-    metric: MetricGain | None = None
-
-
-@np.errstate(over="ignore", invalid="ignore", divide="ignore")
-def rescale_model(
-    model: ir.Model,
-    plan: Plan,
-    samples: RecoverySamples,
-    bits: int,
-    kind: Kind,
-    *,
-    judged: Plan | None = None,
-    by_row: bool = False,
-    least_gain: float | None = None,
-    watch: Callable[[], MetricWatch] | None = None,
-    known: Seen | None = None,
-    threads: int,
-) -> RescaledModel:
-    """Return a model with factors for its channels, if its quantized form is better for them.
-
-    Requires: a prepared model. Ensures: the nodes and the names of all values are what they were, and on
-    the samples to decide by its outputs are the same to 1e-5.
-
-    ``kind`` says which spaces are meant; ``judged`` is the plan of the quantized form that decides, if it is
-    another, and ``by_row`` whether each row has a scale of its own there. The interval of its SQNR's gain
-    must lie above ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``watch`` begins to
-    follow a metric, which decides before the SQNR where its interval tells a gain from a loss. ``known`` is
-    what was seen of the model's quantized form, if another kind of spaces has run it on these samples.
-
-    Edge case:
-        Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
-    """
-    rescaled = model.clone()
-    trace = trace_scales(rescaled.graph)
-    spaces = [space for space in scale_spaces(trace) if kind(space)]
-    found = sample_spaces(model, spaces, plan, samples, threads=threads) if spaces else None
-    chosen = find_factors(spaces, found, bits, by_row=by_row) if found is not None else []
-    if not chosen:
-        return RescaledModel(model=model, spaces=len(spaces), chosen=(), seen=known)
-    rescale(rescaled.graph, trace, _by_root(chosen))
-    # One model's outputs at a time: logits of a language model are larger than its constants.
-    wanted = list(_outputs(serialize(model), samples, threads))
-    difference = _difference(zip(wanted, _outputs(serialize(rescaled), samples, threads), strict=True))
-
-    def see(item: ir.Model) -> Seen:
-        integers = _in_integers(item, judged or plan, samples, bits, threads)
-        noise, follower = list[Noise](), watch() if watch is not None else None
-        for one, other in zip(wanted, _outputs(integers, samples, threads), strict=True):
-            noise.append(noise_of(one, other))
-            if follower is not None:
-                follower.add(other)
-        return Seen(noise, follower)
-
-    without, within = known or see(model), see(rescaled)
-    before, after = sqnr_of(without.noise), sqnr_of(within.noise)
-    gain = gain_interval(without.noise, within.noise)
-    metric = within.watch.gain_over(without.watch) if within.watch is not None else None
-    kept = difference <= SAME and _is_better(after - before, gain[0], least_gain, metric)
-    return RescaledModel(
-        model=rescaled if kept else model,
-        spaces=len(spaces),
-        chosen=chosen,
-        kept=kept,
-        before=before,
-        after=after,
-        gain=gain,
-        difference=difference,
-        seen=within if kept else without,
-        metric=metric,
-    )
-
-
-def _is_better(gain: float, low: float, least_gain: float | None, metric: MetricGain | None) -> bool:
-    """Say whether a change is kept: by a metric that is sure, or else by a gain in dB, at least ``low``."""
-    if metric is not None and metric.is_sure:
-        return metric.gain[0] > 0.0
-    # Where the interval leaves open whether it helps, what was measured decides of one that was asked for.
-    is_worth = least_gain is None and gain >= LITTLE
-    return gain > 0.0 and (low > (least_gain or 0.0) or is_worth)
-
-
-def _by_root(chosen: Sequence[SpaceFactors]) -> dict[int, float]:
-    """Return the factor of each channel, by its number in the trace."""
-    return {
-        int(root): float(factor)
-        for item in chosen
-        for root, factor in zip(item.space.roots, item.factors, strict=True)
-    }
-
-
-Outputs = Sequence[Array]
-
-
-def _outputs(model: StoredModel, samples: RecoverySamples, threads: int) -> Iterator[Outputs]:
-    """Yield the outputs of each piece to decide by."""
-    session = Session(model, threads=threads)
-    for piece in samples.decide:
-        yield session.run(piece)
-
-
-def _in_integers(
-    model: ir.Model, plan: Plan, samples: RecoverySamples, bits: int, threads: int
-) -> StoredModel:
-    ranges = tensor_ranges(model, plan.measured, (*samples.decide, *samples.fit), threads=threads)
-    return plainly_quantized(model, plan, ranges, bits)
-
-
-def _difference(pieces: Iterable[tuple[Outputs, Outputs]]) -> float:
-    """Return the largest difference of an output's number, as a share of the output's largest value."""
-    largest: dict[int, float] = {}
-    differing: dict[int, float] = {}
-    for wanted, found in pieces:
-        for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
-            if not is_array(one) or one.dtype.kind != "f":
-                continue
-            if one.shape != other.shape:
-                return float("inf")
-            largest[index] = max(largest.get(index, 0.0), float(np.max(np.abs(one), initial=0.0)))
-            if np.array_equal(one, other):  # As powers of two make it; logits of a language model are many.
-                continue
-            # In float64 the largest float32 values do not overflow.
-            with np.errstate(invalid="ignore"):
-                difference = np.where(one == other, 0.0, np.abs(np.subtract(one, other, dtype=np.float64)))
-            differing[index] = max(differing.get(index, 0.0), float(np.max(difference, initial=0.0)))
-    return max((differing[index] / max(largest[index], 1e-30) for index in differing), default=0.0)

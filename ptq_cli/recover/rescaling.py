@@ -1,38 +1,35 @@
 """A float model's channels get factors before it is calibrated, where the recipe asks for it."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Annotated
+from dataclasses import replace
 
 import numpy as np
+import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.calibration.measure import CalibrationSubject
 from ptq_cli.collectors.host_kernels import find_range
-from ptq_cli.core.documents import rounded
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.memory import most_resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
-from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.files.storing import check_stored, is_large, store_mapped
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
-from ptq_cli.placement.planning import as_asked
+from ptq_cli.placement.activation_formats import as_asked
 from ptq_cli.plan.dynamic_layers import TWO_ACTIVATIONS, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recipe.known_modes import DYNAMIC, EQUALIZE, ROW
+from ptq_cli.recipe.known_modes import DYNAMIC, EQUALIZE, ROUND, ROW
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.recovery_rungs import (
-    OF_WEIGHTS,
     default_rungs,
     exporting_rungs,
     granularity_of,
@@ -40,115 +37,28 @@ from ptq_cli.recipe.recovery_rungs import (
     rewriting_rungs,
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
-from ptq_cli.recover.limited_metric import LimitedMetric, gain_in_words, limited_metric
-from ptq_cli.recover.metric_gain import MetricGain
-from ptq_cli.recover.recovery_samples import RecoverySamples
-from ptq_cli.recover.rescale_model import LITTLE, SAME, RescaledModel, Seen, rescale_model
+from ptq_cli.recover.limited_metric import LimitedMetric, limited_metric
+from ptq_cli.recover.recovery_data import RecoverySamples
+from ptq_cli.recover.recovery_effects import Rescaling
+from ptq_cli.recover.rescale_model import QuantizedForm, Seen, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.resolve import Resolved
 
-# What was done to the channels of a float model before it was calibrated, in words and values.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rescaling:
-    """What a rung did to the channels of a float model."""
-
-    rung: Annotated[str, "Its name."]
-    kept: Annotated[bool, "Whether the model has the factors."] = False
-    groups: Annotated[int, "How many groups of channels got factors, or would have."] = 0
-    possible: Annotated[int, "How many could have."] = 0
-    before: Annotated[float, "SQNR of the output without it on the held-out samples, in dB."] = float("nan")
-    after: Annotated[float, "SQNR of the output with it on the held-out samples, in dB."] = float("nan")
-    gain: Annotated[
-        tuple[float, float], "The ends of the 95 % interval of the gain, in dB, of pieces of these samples."
-    ] = (float("nan"), float("nan"))
-    samples: Annotated[int, "How many samples ranges were taken from."] = 0
-    decided_by: Annotated[int, "How many samples were held out."] = 0
-    difference: Annotated[float, "Of the float model's outputs, as a share of their largest value."] = 0.0
-    strengths: Annotated[
-        Mapping[str, float] | None, "Of each group, by the layer that makes its channels."
-    ] = None
-    reason: Annotated[str, "Why nothing was done, if that is not for want of gain."] = ""
-    is_limited: Annotated[bool, "Whether the limit of memory is that reason."] = False
-    metric: Annotated[
-        MetricGain | None, "Of the metric that the recipe limits, where these samples tell it."
-    ] = None
-
-    def values(self) -> dict[str, object]:
-        """Return it for JSON, and for the metadata of a model; an SQNR that is not finite is null."""
-        found = {
-            "rung": self.rung,
-            "kept": self.kept,
-            "groups": self.groups,
-            "possible": self.possible,
-            "sqnr_db": [rounded(self.before), rounded(self.after)],
-            "samples": self.samples,
-            "decided_by": self.decided_by,
-            "difference": float(f"{self.difference:.3g}"),
-            "strengths": dict(self.strengths or {}),
-            "reason": self.reason,
-        }
-        return found if self.metric is None else found | {"metric": self.metric.values()}
-
-    def describe(self) -> str:
-        """Return what was done, or why nothing was, as a line.
-
-        Example:
-            >>> gain = {"before": 8.57, "after": 37.06, "decided_by": 32}
-            >>> Rescaling(rung="equalize", kept=True, groups=9, **gain).describe()
-            'equalize: 9 groups of channels; output SQNR from 8.6 to 37.1 dB on 32 held-out samples'
-            >>> Rescaling(rung="smooth").describe()
-            'note: smooth changed nothing: the model has no channels that it could change'
-        """
-        change, metric = self._change(), self.metric
-        if self.kept:
-            groups = f"{self.groups} group{'' if self.groups == 1 else 's'} of channels"
-            return f"{self.rung}: {groups}; {change}"
-        reason = self.reason
-        if not reason and self.groups:
-            is_more = self.after > self.before and (metric is None or not metric.is_sure)
-            helped = f"gained less than {LITTLE} dB, which may be chance" if is_more else "did not help"
-            reason = f"it {helped}, so it was not kept ({change})"
-        elif not reason and self.possible:
-            reason = "no group of channels would lose enough of its error"
-        return (
-            f"note: {self.rung} changed nothing: {reason or 'the model has no channels that it could change'}"
-        )
-
-    def _change(self) -> str:
-        """Return what decided, with its gain: the SQNR, or the metric where that tells a gain from a loss."""
-        samples = f"{self.decided_by} held-out sample{'' if self.decided_by == 1 else 's'}"
-        if self.metric is not None and self.metric.is_sure:
-            return gain_in_words(self.metric, samples)
-        change = f"output SQNR from {self.before:.1f} to {self.after:.1f} dB on {samples}"
-        low, high = self.gain
-        if self.kept and low <= 0.0:
-            # A gain that may be chance is kept, as it is likelier than a loss, and told as what it is.
-            change += f", a gain of {low:.1f} to {high:.1f} dB with 95 % confidence"
-        return change if self.metric is None else f"{change}; {gain_in_words(self.metric)}"
-
-
-MOST_SAMPLES = 64
-"""Ranges of channels need fewer samples than ranges of tensors: they decide factors, not scales."""
-SET_ASIDE = 2
-"""Every second piece decides: nothing is fitted to the others but ranges."""
-CLEAR_GAIN = 3.0
-"""In dB: what nobody asked for by name is kept only if it gains so much; less may be chance."""
-FEWEST_PIECES = 8
-"""If there are as many samples."""
-PIECE = 4
-"""Samples that run together: every tensor that is looked at is in memory at once."""
+MOST_SAMPLES = 64  # ranges of channels need fewer than ranges of tensors: they decide factors, not scales
+SET_ASIDE = 2  # every second piece decides: nothing is fitted to the others but ranges
+CLEAR_GAIN = 3.0  # dB that what nobody asked for by name has to gain; less may be chance
+FEWEST_PIECES = 8  # if there are as many samples
+PIECE = 4  # samples that run together: every tensor that is looked at is in memory at once
+# Copies of a piece's tensors and of the weights that may be in memory at once, with compared outputs
+# and what the allocators keep; six of the tensors were measured on a model of large ones.
 MOST_TENSORS, MOST_WEIGHTS = 8, 6
-"""Copies of a piece's tensors and of the weights that may be in memory at once, with compared outputs
-and what the allocators keep; six of the tensors were measured on a model of large ones."""
 
 
 def rescaled(
     subject: CalibrationSubject, resolved: Resolved, progress: ProgressCallback
 ) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
-    """Return what is calibrated with factors for its channels, and what was done.
+    """Return the subject of a calibration with factors for its channels, and the effects of the rungs.
 
     A rung that is asked for by default says nothing if it changed nothing, unless memory was too little.
     """
@@ -172,44 +82,41 @@ def rescaled(
         if unfit:
             done.append(Rescaling(rung=rung, reason=unfit, is_limited=is_limited))
             continue
-        found = rescale_model(
-            subject.model.model,
-            _with_few_bits(subject.plan, recipe.activations),
-            samples,
-            _trial_bits(bits or BYTE, resolved),
-            kind,
+        form = QuantizedForm(
+            plan=_with_few_bits(subject.plan, recipe.activations),
+            samples=samples,
+            bits=_trial_bits(bits or BYTE, resolved),
             judged=_judged(subject, resolved),
             by_row=by_row,
-            least_gain=_least_gain(samples, by_row=by_row) if rung in by_default else None,
             watch=watch,
-            known=known,
             threads=resolved.machine.threads,
         )
+        least_gain = _least_gain(samples, by_row=by_row) if rung in by_default else None
+        found = rescale_model(subject.model.model, form, rung, kind, least_gain=least_gain, known=known)
         known = found.seen  # The next rung begins with the model that this one has left.
-        done.append(_told(rung, found, samples, subject.model.inputs))
-        if found.kept:
-            subject = _with_model(subject, found, done[-1], resolved)
+        count = [
+            sum(count_samples(piece, subject.model.inputs) for piece in part)
+            for part in (samples.fit, samples.decide)
+        ]
+        done.append(replace(found.told, samples=sum(count), decided_by=count[1]))
+        if done[-1].kept:
+            subject = _with_model(subject, found.model, done[-1], resolved)
     return subject, tuple(
         item for item in done if item.kept or item.is_limited or item.rung not in by_default
     )
 
 
 def _with_model(
-    subject: CalibrationSubject, found: RescaledModel, told: Rescaling, resolved: Resolved
+    subject: CalibrationSubject, model: ir.Model, told: Rescaling, resolved: Resolved
 ) -> CalibrationSubject:
-    model = found.model
-    earlier = json.loads(model.metadata_props.get(RESCALED, "[]"))
-    model.metadata_props[RESCALED] = json.dumps([*earlier, told.values()])
-    earlier = subject.model.stored
-    stored = serialize(model)
-    if (
-        earlier.folder is not None
-    ):  # Its constants are in memory and in the file that goes with the earlier one.
+    done = json.loads(model.metadata_props.get(RESCALED, "[]"))
+    model.metadata_props[RESCALED] = json.dumps([*done, told.values()])
+    earlier, stored = subject.model.stored, serialize(model)
+    if earlier.folder is not None:  # Its constants are in memory, and in the file that goes with that model.
         stored = store_mapped(model, earlier.folder.parent, subject.model.file.path.name)
     check_stored(stored, model, subject.model.file.path.name)
     earlier.discard()
-    changed = replace(subject.model, model=model, stored=stored)
-    data = subject.data
+    changed, data = replace(subject.model, model=model, stored=stored), subject.data
     if data is not None:
         data = with_states(data, resolved.recipe.data, model, stored)
     return replace(subject, model=changed, data=data, plan=make_plan(model, resolved.target))
@@ -242,11 +149,11 @@ def _with_few_bits(plan: Plan, settings: ActivationSettings) -> Plan:
 
 
 def _trial_bits(bits: int, resolved: Resolved) -> int:
-    """Return how many bits weights have while factors are tried.
+    """Bits of weights while factors are tried.
 
     Rounded to nearest, few bits of weights hide what few bits of activations lose; recovery brings them back.
     """
-    are_recovered = not set(OF_WEIGHTS).isdisjoint(exporting_rungs(resolved.recipe.recovery))
+    are_recovered = ROUND in exporting_rungs(resolved.recipe.recovery)
     return max(bits, BYTE) if are_recovered and _are_few(resolved.recipe.activations) else bits
 
 
@@ -285,31 +192,6 @@ def _is_smoothed(space: ScaleSpace) -> bool:
     return bool(space.through)
 
 
-def _told(
-    rung: str, found: RescaledModel, samples: RecoverySamples, inputs: Sequence[TensorSpec]
-) -> Rescaling:
-    learned, decided = (
-        sum(count_samples(piece, inputs) for piece in part) for part in (samples.fit, samples.decide)
-    )
-    return Rescaling(
-        rung=rung,
-        kept=found.kept,
-        groups=len(found.chosen),
-        possible=found.spaces,
-        before=found.before,
-        after=found.after,
-        gain=found.gain,
-        reason=f"the float model's own outputs would change by {found.difference:.1g} of their largest value"
-        if not found.difference <= SAME
-        else "",
-        samples=learned + decided,
-        decided_by=decided,
-        difference=found.difference,
-        metric=found.metric,
-        strengths={item.space.makers[0]: item.strength for item in found.chosen},
-    )
-
-
 _LookedAt = tuple[RecoverySamples, Callable[[], LimitedMetric] | None, str, bool]
 
 
@@ -343,7 +225,7 @@ def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> tuple[lis
 
 
 def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limit: int | None) -> str:
-    """Return why the rungs do not fit below a limit of memory, or nothing if they do."""
+    """Reason why the rungs do not fit below a limit of memory, or nothing if they do."""
     if limit is None:
         return ""
     model = subject.model

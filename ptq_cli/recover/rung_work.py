@@ -4,6 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -12,28 +13,41 @@ from ptq_cli.core.progress import ProgressCallback, RungProgress
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recover.code_search import BYTE, CodeGrid, Codes, products_each, search_codes
-from ptq_cli.recover.quantized_layer import QuantizedLayer, SolvedLayer, by_blocks
-from ptq_cli.recover.second_moments import CenteredMoments, fit_least_squares
+from ptq_cli.recover.layer_state import SolvedLayer
+from ptq_cli.recover.least_squares import CenteredMoments, fit_least_squares
+from ptq_cli.recover.quantized_layer import QuantizedLayer
 
-FACTORS = 1 / 3
-"""Cubes of the inputs that the factorization takes."""
-SUMMED = 20
-"""A product of a sum over rows takes one part of so many of the time that one of the search takes."""
-RUN = 12
-"""Likewise one of a run of the float or the quantized model."""
-BLOCKS = 2
-"""Times as long takes a search with scales of blocks."""
-CHOICES, SUMS_IN_FLOAT = 2000, 2.0
-"""What the choice of each integer takes where many channels are searched at once, beside a product with each
-input, and times as long as those of bytes take sums in float32."""
-ALWAYS, EACH_GROUP = 2e8, 1e7
-"""In products: what each layer takes, however small it is, and each group of a convolution."""
-MEASURED = (32, 288)
-"""Channels and inputs of the layer that is searched to measure how fast this machine is: 10 to 50 ms."""
-LONG = 8e10
-"""Products of a search that took about five minutes of one core for each rung."""
-SLOWEST = 4e-10
-"""Seconds that a product takes at most: for work that is short at this rate nothing is measured."""
+MEASURED = (32, 288)  # channels and inputs of the layer that measures how fast this machine is: 10 to 50 ms
+LONG_SEARCH = 8e10  # products of a search that took about five minutes of one core
+SLOWEST_PRODUCT = 4e-10  # seconds, at most: for work that is short at this rate nothing is measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostModel:
+    """What the parts of a rung take, in products of the search.
+
+    Attributes:
+        factors: cubes of the inputs that the factorization takes.
+        sums, run: one product of so many of the sums over rows, and of the runs of a model.
+        blocks: times as long takes a search with scales of blocks.
+        choice: of each integer, where many channels are searched at once, beside a product with each input.
+        float_sums: times as long as those of bytes take sums in float32.
+        layer, group: what each layer takes, however small it is, and each group of a convolution.
+    """
+
+    factors: float
+    sums: float
+    run: float
+    blocks: float
+    choice: float
+    float_sums: float
+    layer: float
+    group: float
+
+
+COST = CostModel(
+    factors=1 / 3, sums=20, run=12, blocks=2, choice=2000, float_sums=2.0, layer=2e8, group=1e7
+)  # measured: benchmarks/RESULTS.md, "Recovery"
 
 
 def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, run: float = 0.0) -> float:
@@ -45,21 +59,21 @@ def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, ru
     size, inputs = math.prod(parameters.decided[layer.site].stored.shape), len(layer.geometry.block)
     groups, channels = layer.geometry.groups, size / inputs
     each = products_each(int(layer.site.format.qmax), inputs, int(channels) // groups)
-    search = size * inputs * each * (BLOCKS if layer.geometry.blocks > 1 else 1)
+    search = size * inputs * each * (COST.blocks if layer.geometry.blocks > 1 else 1)
     # A table has no targets but what its own weights make.
-    sums = rows * inputs * (groups * inputs + (0 if layer.is_table else channels)) / SUMMED
-    if by_blocks(layer):
-        search, sums = size * (CHOICES + inputs), SUMS_IN_FLOAT * sums
-    return groups * EACH_GROUP + search + groups * FACTORS * inputs**3 + sums + passing_work(run)
+    sums = rows * inputs * (groups * inputs + (0 if layer.is_table else channels)) / COST.sums
+    if layer.is_by_blocks:
+        search, sums = size * (COST.choice + inputs), COST.float_sums * sums
+    return groups * COST.group + search + groups * COST.factors * inputs**3 + sums + passing_work(run)
 
 
 def passing_work(run: float = 0.0) -> float:
-    """Return what a layer takes of which nothing is chosen, in the same units."""
-    return ALWAYS + run / RUN
+    """Return the work of a layer of which nothing is chosen, in the same units."""
+    return COST.layer + run / COST.run
 
 
 def takes_long(model: ir.Model, plan: Plan) -> bool:
-    """Return whether choosing a plan's weights again takes minutes, if they have 8 bits.
+    """Whether choosing a plan's weights again takes minutes, if they have 8 bits.
 
     The products of a layer's search are its outputs times the square of its inputs, but for a constant.
     """
@@ -71,7 +85,7 @@ def takes_long(model: ir.Model, plan: Plan) -> bool:
         shape = value.shape.numpy()
         outputs = shape[site.axis] if site.axis is not None else 1
         total += outputs * (float(np.prod(shape)) / outputs) ** 2
-    return total >= LONG
+    return total >= LONG_SEARCH
 
 
 def seconds_of(work: float, threads: int, longer_than: float) -> float:
@@ -79,14 +93,12 @@ def seconds_of(work: float, threads: int, longer_than: float) -> float:
 
     Processor time is measured: a moment that others use says nothing of the minutes that follow.
     """
-    if work * SLOWEST / threads < longer_than:
+    if work * SLOWEST_PRODUCT / threads < longer_than:
         return 0.0
     channels, inputs = MEASURED
     random = np.random.default_rng(0)
     weight, read = random.standard_normal((channels, inputs)), random.standard_normal((inputs, 2 * inputs))
-    moments = CenteredMoments(
-        rows=2 * inputs, gram=read @ read.T, cross=np.zeros(weight.shape), input_mean=None, target_mean=None
-    )
+    moments = CenteredMoments(rows=2 * inputs, gram=read @ read.T, cross=np.zeros(weight.shape))
     quadratic = fit_least_squares(moments, weight, share=0.0)
     scales = np.abs(weight).max(axis=1, keepdims=True) / BYTE
     block = np.zeros(inputs, np.int64)
@@ -121,7 +133,7 @@ class RungWork:
         self._done, self._number = 0.0, 0
         progress(RungProgress(self._stage, 0, None))
 
-    def tell(self, layer: str, solved: Iterable[SolvedLayer]) -> None:
+    def layer_done(self, layer: str, solved: Iterable[SolvedLayer]) -> None:
         """Say that a layer is done, after which these are solved."""
         self._done, self._number = self._done + self._work[layer], self._number + 1
         gains = [10.0 * math.log10(item.before / item.after) for item in solved if item.before and item.after]

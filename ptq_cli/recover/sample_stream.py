@@ -11,11 +11,11 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.qdq.cut_stages import Form, Stage
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.staged_model import Held, floats_of, integers_of
-from ptq_cli.recover.spill_store import Shelf
+from ptq_cli.recover.spill_store import SpillStore
 from ptq_cli.runtime.session import PREPACKED, Session
 
-Tapped = Callable[[int, Array], None]
-"""Is given the number of a piece and its tapped tensor."""
+Tap = tuple[str, Callable[[int, Array], None]]
+"""The name of a tensor, and what is given the number of a piece and that tensor of it."""
 
 
 class SampleStream:
@@ -25,7 +25,8 @@ class SampleStream:
         self,
         pairs: Mapping[str, ActivationPair],
         pieces: Sequence[Mapping[str, Array]],
-        shelf: Shelf,
+        store: SpillStore,
+        pool: ThreadPoolExecutor,
         judged: Collection[str] = (),
         first_judged: int = 0,
     ) -> None:
@@ -33,7 +34,7 @@ class SampleStream:
 
         No stage reads tensors that are ``judged``: they wait in files, of pieces from ``first_judged`` on.
         """
-        self._pairs, self._shelf = pairs, shelf
+        self._pairs, self._store, self._pool = pairs, store, pool
         self._judged, self._first_judged = judged, first_judged
         self._count = len(pieces)
         for name in pieces[0] if pieces else ():
@@ -42,25 +43,24 @@ class SampleStream:
     def run(
         self,
         form: Form,
-        model: StoredModel,
-        pool: ThreadPoolExecutor,
+        model: StoredModel | None = None,
         *,
-        tap: str = "",
-        tapped: Tapped | None = None,
+        tap: Tap | None = None,
         keep: bool = True,
         first: int = 0,
         last: Collection[str] = (),
     ) -> None:
         """Run a stage on the pieces from ``first`` on, several at once, each by one thread.
 
-        The result is that of any number of threads. ``model`` is the form's, or one with other constants.
-        ``tapped`` is given the tensor ``tap`` of the stage. With ``keep`` its outputs are kept for the stages
-        behind it; without it nothing behind ``tap`` is computed. What is read for the ``last`` time is let go
-        of piece by piece: memory that was just used is much faster than other, whose pages are still to come.
+        The result is that of any number of threads. ``model`` is the form's with other constants. With
+        ``keep`` the outputs are kept for the stages behind; without it nothing behind ``tap`` is computed.
+        What is read for the ``last`` time is released piece by piece: memory that was just used is much
+        faster than other, whose pages are still to come.
         """
         made: list[dict[str, Held]] = [{} for _ in range(self._count)]
         floats = [port.name for port in form.outputs if not port.integers]
-        shown = _with_output(model, tap, floats) if keep else _up_to(model, tap)
+        model, (name, tapped) = model or form.model, tap or ("", None)
+        shown = _with_output(model, name, floats) if keep else _up_to(model, name)
         session = Session(shown, threads=1, place=PREPACKED)
 
         def one(piece: int) -> None:
@@ -70,7 +70,7 @@ class SampleStream:
             }
             arrays = dict(zip(session.outputs, session.run(feeds), strict=True))
             if tapped is not None:
-                tapped(piece, arrays[tap])
+                tapped(piece, arrays[name])
             if not keep:
                 return
             for port in form.outputs:
@@ -81,17 +81,17 @@ class SampleStream:
                     Held(before.floats, array) if port.integers else Held(array, before.integers)
                 )
             for key in self._keys(last):
-                self._shelf.let_go(key, piece)
+                self._store.release(key, piece)
 
-        list(pool.map(one, range(first, self._count)))
+        list(self._pool.map(one, range(first, self._count)))
         for key in self._keys(last):
-            self._shelf.drop(key)
-        for name in made[-1] if keep and made else ():
-            self._keep(name, [held.get(name, Held()) for held in made])
+            self._store.drop(key)
+        for tensor in made[-1] if keep and made else ():
+            self._keep(tensor, [held.get(tensor, Held()) for held in made])
 
     def has(self, tensor: str) -> bool:
-        """Return whether a tensor is there: it was made, and a stage that comes still reads it."""
-        return f"{id(self)} floats {tensor}" in self._shelf
+        """Whether a tensor is there: it was made, and a stage that comes still reads it."""
+        return f"{id(self)} floats {tensor}" in self._store
 
     def integers(self, tensor: str, piece: int) -> Array:
         """Return the integers of a tensor that has a pair."""
@@ -105,17 +105,17 @@ class SampleStream:
         return [f"{id(self)} {kind} {name}" for name in names for kind in ("floats", "integers")]
 
     def _keep(self, name: str, held: Sequence[Held]) -> None:
-        away = name in self._judged
-        self._shelf.put(f"{id(self)} floats {name}", [item.floats for item in held], away=away)
-        self._shelf.put(f"{id(self)} integers {name}", [item.integers for item in held], away=away)
+        spill = name in self._judged
+        self._store.put(f"{id(self)} floats {name}", [item.floats for item in held], spill=spill)
+        self._store.put(f"{id(self)} integers {name}", [item.integers for item in held], spill=spill)
 
     def _held(self, name: str, piece: int) -> Held:
-        floats = self._shelf.get(f"{id(self)} floats {name}", piece)
-        return Held(floats, self._shelf.get(f"{id(self)} integers {name}", piece))
+        floats = self._store.get(f"{id(self)} floats {name}", piece)
+        return Held(floats, self._store.get(f"{id(self)} integers {name}", piece))
 
 
 def last_readers(stages: Sequence[Stage], outputs: Iterable[str]) -> list[list[str]]:
-    """Return which tensors no stage behind each one reads; the model's outputs are never let go of."""
+    """Return the tensors that no stage behind each one reads; the model's outputs are never released."""
     last: dict[str, int] = {}
     for index, stage in enumerate(stages):
         last.update(dict.fromkeys((*stage.outputs, *stage.inputs), index))
@@ -125,7 +125,7 @@ def last_readers(stages: Sequence[Stage], outputs: Iterable[str]) -> list[list[s
 
 
 def _up_to(model: StoredModel, name: str) -> StoredModel:
-    """Return what computes one tensor of a model, without what comes behind it."""
+    """Return the part of a model that computes one tensor."""
     proto = onnx.load_model_from_string(model.content)
     graph, wanted = proto.graph, {name}
     for index in reversed(range(len(graph.node))):

@@ -4,20 +4,22 @@ Once the ranges of activations are decided, what a layer reads are integers. The
 integers too, so that they are the same in whichever order, batches or parts they are added.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.compiled import compiled
-from ptq_cli.runtime.products import multiplied_floats
+from ptq_cli.core.tensors import Array
+from ptq_cli.runtime.products import SIGN, Int32s, is_signed_exact, multiplied, signed_bytes
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
-EXACT = 2**53
-"""Up to this float64 holds every integer, whichever order a library adds in."""
+EXACT = 2**53  # up to this float64 holds every integer, whichever order a library adds in
+MOST_ROWS = 2**15  # as many products of two integers of 8 bits and a sign, added up, are below 2^31
+PANEL = 256  # rows of a matrix that are computed together; what is right of the diagonal is left out
+DIGITS = 2  # bytes of a target
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -44,7 +46,7 @@ class SecondMoments:
     targets: Int64s
 
     def merge(self, other: "SecondMoments") -> "SecondMoments":
-        """Return the moments of both parts; exact, so the order does not matter."""
+        """Moments of both parts; exact, so the order does not matter."""
         return SecondMoments(
             rows=self.rows + other.rows,
             gram=self.gram + other.gram,
@@ -55,16 +57,20 @@ class SecondMoments:
 
 
 def second_moments(inputs: Float64s, targets: Float64s) -> SecondMoments:
-    """Return the moments of some rows.
+    """Return the moments of some rows, which hold integers.
 
     The products are those of float64 matrices: every sum on the way is an integer below 2^53, which float64
     holds exactly, so the result does not depend on the library, its threads, or how the rows are split.
 
     Shapes:
-        inputs: (rows, K); targets: (rows, M); both hold integers.
+        inputs: (rows, K); targets: (rows, M).
 
     Edge case:
         No rows have moments of 0.
+
+    Example:
+        >>> second_moments(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0], [-1.0]])).gram.tolist()
+        [[10, 14], [14, 20]]
     """
     largest = max(np.abs(inputs).max(initial=1.0), np.abs(targets).max(initial=1.0))
     rows = max(1, int(EXACT / largest**2))
@@ -83,322 +89,115 @@ def second_moments(inputs: Float64s, targets: Float64s) -> SecondMoments:
     return found
 
 
-# Symmetric systems, solved and multiplied.
-#
-# Products of matrices are ONNX Runtime's, in sessions of one thread, and small blocks are compiled: bits
-# depend on the processor, and never on the number of threads, as those of a BLAS library do.
+def byte_moments(
+    rows: Array, zero: int, made: npt.NDArray[np.float32], steps: Float64s, groups: int
+) -> list[SecondMoments]:
+    """Return the moments of each group of some rows of bytes and of targets, which are put on their steps.
+
+    They are those of ``second_moments`` to the last bit, by the integer kernels of ONNX Runtime. No target
+    takes more than 2^15 - 1 steps; its bytes are multiplied one by one.
+
+    Shapes:
+        rows: (R, groups * K); made: (R, M); steps: (M,).
+    """
+    if rows.dtype == np.int8:
+        rows, zero = rows.view(np.uint8) ^ SIGN, zero + SIGN
+    found: list[SecondMoments] = []
+    for start in range(0, len(rows), MOST_ROWS // 2):
+        some = slice(start, start + MOST_ROWS // 2)
+        part = _byte_moments(rows[some], zero, made[some], steps, groups)
+        found = [one.merge(other) for one, other in zip(found, part, strict=True)] if found else part
+    return found
 
 
-BLOCK = 192
-"""Columns of a matrix that are eliminated together: products of so many are fast, and compiled loops take
-next to nothing."""
+def _byte_moments(
+    rows: Array, zero: int, made: npt.NDArray[np.float32], steps: Float64s, groups: int
+) -> list[SecondMoments]:
+    count, size, each = len(rows), rows.shape[1] // groups, made.shape[1] // groups
+    own = ByteRows(np.swapaxes(rows.reshape(count, groups, size), 0, 1), zero)
+    parts, totals = np.empty((DIGITS, made.shape[1], count), np.uint8), np.empty(made.shape[1], np.int64)
+    split_targets(np.ascontiguousarray(made), steps, parts, totals)
+    sums = own.sums().astype(np.int64)
+    cross = np.zeros((groups, each, size), np.int64)
+    for digit, part in enumerate(parts):
+        cross += own.times(part.reshape(groups, each, count)).astype(np.int64) << (8 * digit)
+    # The bytes are those of the target and half of what they can tell apart.
+    cross -= sums[:, None] << (8 * DIGITS - 1)
+    gram = np.empty((groups, size, size), np.int64)
+    for first in range(0, size, PANEL):
+        last = min(first + PANEL, size)
+        gram[:, first:last, :last] = own.gram(first, last, last)
+        gram[:, :first, first:last] = np.swapaxes(gram[:, first:last, :first], 1, 2)
+    return [
+        SecondMoments(rows=count, gram=gram[at], cross=cross[at], inputs=sums[at], targets=own_totals)
+        for at, own_totals in enumerate(totals.reshape(groups, each))
+    ]
 
 
-@dataclass(frozen=True, eq=False)
-class Factor:
-    """The Cholesky factor of a positive definite matrix, ``L L^T``.
+class ByteRows:
+    """Rows of unsigned bytes, to be multiplied by parts of themselves.
 
-    Attributes:
-        lower: L, (K, K).
-        inverses: of the blocks on its diagonal, which every solution takes.
+    The kernels multiply unsigned by signed bytes, which takes half the time, where a trial shows that this
+    processor adds them up without saturating; otherwise unsigned ones, which all add up exactly.
     """
 
-    lower: Float64s
-    inverses: Sequence[Float64s]
-
-    def solve(self, right: Float64s) -> Float64s:
-        """Return X with ``X (L L^T) = right``.
+    def __init__(self, rows: Array, zero: int) -> None:
+        """Prepare the products; ``zero`` is the integer that stands for 0.
 
         Shapes:
-            right and result: (M, K).
+            rows: (groups, R, K), with R at most 2^15.
         """
-        found, lower = right.copy(), self.lower
-        blocks = list(zip(_blocks(right.shape[1]), self.inverses, strict=True))
-        for own, inverse in blocks:
-            left = found[:, own] - multiplied_floats(found[:, : own.start], lower[own, : own.start].T)
-            found[:, own] = multiplied_floats(left, inverse.T)
-        for own, inverse in reversed(blocks):
-            left = found[:, own] - multiplied_floats(found[:, own.stop :], lower[own.stop :, own])
-            found[:, own] = multiplied_floats(left, inverse)
-        return found
+        groups, count, size = rows.shape
+        across = np.empty((groups * size, count), rows.dtype)
+        transpose(np.ascontiguousarray(np.swapaxes(rows, 0, 1).reshape(count, -1)), across)
+        self._left = across.reshape(groups, size, count)
+        self._rows = np.ascontiguousarray(rows)
+        self._zero: Array = np.asarray(zero, np.uint8)
+        self._right, self._right_zero = self._rows, self._zero
+        if is_signed_exact():
+            self._right, self._right_zero = signed_bytes(self._rows), signed_bytes(self._zero)
 
+    def gram(self, first: int, last: int, width: int) -> Int32s:
+        """Products of columns ``first`` to ``last`` with the first ``width``, for each group."""
+        left, right = self._left[:, first:last], self._right[..., :width]
+        return multiplied(left, right, self._zero, self._right_zero)
 
-def cholesky(matrix: Float64s) -> Factor:
-    """Return the factor of a positive definite matrix.
+    def times(self, left: Array) -> Int32s:
+        """Unsigned bytes, (groups, M, R), times the rows less zero: (groups, M, K)."""
+        return multiplied(left, self._right, np.asarray(0, np.uint8), self._right_zero)
 
-    Shapes:
-        matrix: (K, K).
-
-    Raises:
-        ValueError: it is not positive definite.
-    """
-    lower = matrix.copy()
-    blocks, inverses = _blocks(len(matrix)), []
-    for at, own in enumerate(blocks):
-        lower[own, own.stop :] = 0.0
-        corner = lower[own, own].T.copy()
-        if not _factor(corner):
-            raise ValueError("the matrix is not positive definite")
-        lower[own, own] = corner.T
-        inverses.append(_inverse(lower[own, own]))
-        below = multiplied_floats(lower[own.stop :, own], inverses[-1].T)
-        lower[own.stop :, own] = below
-        for other in blocks[at + 1 :]:
-            rest = below[other.start - own.stop :]
-            lower[other.start :, other] -= multiplied_floats(rest, rest[: other.stop - other.start].T)
-    return Factor(lower, inverses)
-
-
-def _blocks(size: int) -> list[slice]:
-    return [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
+    def sums(self) -> Int32s:
+        """Sum of each column, less zero: (groups, K)."""
+        return self.times(np.ones((len(self._rows), 1, self._rows.shape[1]), np.uint8))[:, 0]
 
 
 @compiled
-def _factor(columns: Float64s) -> bool:  # pragma: no cover - compiled
-    """Factor a small matrix whose columns are rows here, neighbors in memory; what is above L becomes 0."""
-    for k in range(columns.shape[0]):
-        own = columns[k]
-        if not own[k] > 0.0:
-            return False
-        own[:k] = 0.0
-        own[k:] /= np.sqrt(own[k])
-        for j in range(k + 1, columns.shape[0]):
-            columns[j, j:] -= own[j] * own[j:]
-    return True
+def transpose(rows: Array, across: Array) -> None:  # pragma: no cover - compiled
+    """Write rows, (R, K), as columns, (K, R): in pieces of which a cache holds both orders."""
+    for first in range(0, rows.shape[0], 64):
+        for left in range(0, rows.shape[1], 64):
+            for k in range(left, min(left + 64, rows.shape[1])):
+                for row in range(first, min(first + 64, rows.shape[0])):
+                    across[k, row] = rows[row, k]
 
 
 @compiled
-def _inverse(lower: Float64s) -> Float64s:  # pragma: no cover - compiled
-    """Return the inverse of a small lower triangular matrix."""
-    found = np.eye(lower.shape[0])
-    for i in range(lower.shape[0]):
-        for k in range(i):
-            found[i, : k + 1] -= lower[i, k] * found[k, : k + 1]
-        found[i, : i + 1] /= lower[i, i]
-    return found
-
-
-def quadratic_forms(matrix: Float64s, rows: Float64s) -> Float64s:
-    """Return ``r A r`` of each row r.
+def split_targets(
+    made: npt.NDArray[np.float32], steps: Float64s, parts: Array, totals: Int64s
+) -> None:  # pragma: no cover - compiled
+    """Write the bytes of targets in steps and half of what these bytes can tell apart, and the targets' sums.
 
     Shapes:
-        matrix: (K, K); rows: (M, K); the result (M,).
-
-    Example:
-        >>> quadratic_forms(np.eye(2), np.array([[3.0, 4.0]])).tolist()
-        [25.0]
+        made: (R, M); steps, totals: (M,); parts: (bytes, M, R), the lowest byte first.
     """
-    return np.asarray((multiplied_floats(rows, matrix) * rows).sum(axis=1))
-
-
-# Second moments in real units, with what least squares adds to them where they say little.
-
-
-DAMPING = 0.01
-"""Of the mean variance of an input; measured, see docs/recovery.md."""
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CenteredMoments:
-    """Moments for each row, in real units; without their means where a bias makes up for them.
-
-    Attributes:
-        rows: how many there were.
-        gram: of the inputs with each other.
-        cross: of the targets with the inputs.
-        input_mean, target_mean: what a bias makes up for; None without one.
-
-    Shapes:
-        gram: (K, K); cross: (M, K); input_mean: (K,); target_mean: (M,).
-    """
-
-    rows: int
-    gram: Float64s
-    cross: Float64s
-    input_mean: Float64s | None
-    target_mean: Float64s | None
-
-    @property
-    def damping(self) -> float:
-        """What is added to each input's moment; 0 if none of them varies."""
-        size = len(self.gram)
-        return (DAMPING + size / self.rows) * float(np.trace(self.gram)) / size
-
-    def curvature(self) -> Float64s:
-        """Return the damped moments of the inputs, (K, K); an identity if none of them varies."""
-        size, damping = len(self.gram), self.damping
-        if not damping > 0.0:
-            return np.eye(size)
-        damped = self.gram.copy()
-        damped[np.diag_indices(size)] += damping
-        return damped
-
-    def optimum(self, factor: Factor, weights: Float64s) -> Float64s:
-        """Return the best real weights, damped towards those given; ``factor`` is the curvature's.
-
-        Shapes:
-            weights and result: (M, K).
-        """
-        damping = self.damping
-        return factor.solve(self.cross + damping * weights) if damping > 0.0 else weights.copy()
-
-
-def centered(
-    moments: SecondMoments, *, input_step: float, target_step: Float64s, has_bias: bool
-) -> CenteredMoments:
-    """Return moments in real units; where a bias makes up for means, only what varies counts.
-
-    Shapes:
-        target_step: (M,).
-
-    Edge case:
-        No rows have moments of 0.
-    """
-    rows = max(moments.rows, 1)
-    input_mean, target_mean = moments.inputs / rows, moments.targets / rows
-    taken = has_bias * input_mean
-    return CenteredMoments(
-        rows=rows,
-        gram=_in_units(moments.gram, rows, taken, taken, np.full(len(taken), input_step**2)),
-        cross=_in_units(moments.cross, rows, has_bias * target_mean, taken, target_step * input_step),
-        input_mean=input_mean * input_step if has_bias else None,
-        target_mean=target_mean * target_step if has_bias else None,
-    )
-
-
-@compiled
-def _in_units(
-    sums: Int64s, rows: int, means: Float64s, input_means: Float64s, units: Float64s
-) -> Float64s:  # pragma: no cover - compiled
-    """Return mean products, less those of the means, in one pass over matrices of a hundred megabytes.
-
-    Shapes:
-        sums and result: (M, K); means, units: (M,); input_means: (K,).
-    """
-    found = np.empty(sums.shape)
-    for m in range(sums.shape[0]):
-        for k in range(sums.shape[1]):
-            found[m, k] = (sums[m, k] / rows - means[m] * input_means[k]) * units[m]
-    return found
-
-
-# The best real weights for a layer's moments: linear least squares, damped towards the weights it has.
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Quadratic:
-    """The objective of each output channel: ``(best - w) A (best - w)`` for weights ``w``.
-
-    Attributes:
-        curvature: A, the damped second moments of the inputs.
-        lower: its Cholesky factor.
-        best: the real weights to come near to.
-        pull: ``A best``.
-
-    Shapes:
-        curvature, lower: (K, K); best, pull: (M, K).
-    """
-
-    curvature: Float64s
-    lower: Float64s
-    best: Float64s
-    pull: Float64s
-
-
-def factored(moments: CenteredMoments) -> tuple[Float64s, Factor]:
-    """Return the curvature, (K, K), and its Cholesky factor."""
-    curvature = moments.curvature()
-    return curvature, cholesky(curvature)
-
-
-def fit_least_squares(
-    moments: CenteredMoments,
-    weights: Float64s,
-    *,
-    share: float = 1.0,
-    known: tuple[Float64s, Factor] | None = None,
-) -> Quadratic:
-    """Return the objective whose minimum makes a layer's output, behind a quantized input, the wanted one.
-
-    Go by ``share`` from the weights to the optimum; see ``share_that_holds``. ``known`` is what ``factored``
-    returns, for who has it.
-
-    Shapes:
-        weights: (M, K).
-
-    Edge case:
-        Inputs that never vary give no information: the optimum is the weights as they are.
-
-    Source:
-        Frantar et al., GPTQ (2023), for the objective; Zhang et al., Qronos (2025), for the target of the
-        float model behind a quantized prefix. The damping of K / rows is measured: see docs/recovery.md.
-    """
-    curvature, factor = known or factored(moments)
-    best = weights.copy()
-    if share > 0.0:
-        best += share * (moments.optimum(factor, weights) - weights)
-    return Quadratic(
-        curvature=curvature, lower=factor.lower, best=best, pull=multiplied_floats(best, curvature)
-    )
-
-
-def share_that_holds(
-    learned: Sequence[CenteredMoments],
-    checked: Sequence[CenteredMoments],
-    weights: Sequence[Float64s],
-    factors: Sequence[Factor],
-) -> float:
-    """Return how far to go, 0 to 1, from a model's weights to the optimum of some rows, judged by others.
-
-    An optimum of few rows follows their noise, too. The share with the least error on the other rows is
-    known in closed form. It would be larger for the optimum of both: noise falls with the number of rows.
-
-    Shapes:
-        weights: (M, K) each; factors: of the curvature of all rows, (K, K).
-    """
-    gain = cost = 0.0
-    for one, other, own, factor in zip(learned, checked, weights, factors, strict=True):
-        change = near_solution(one.curvature(), factor, one.cross - multiplied_floats(own, one.gram))
-        gain += float((change * (other.cross - multiplied_floats(own, other.gram))).sum())
-        cost += float(quadratic_forms(other.gram, change).sum())
-    return held_share(gain, cost, learned[0].rows, checked[0].rows)
-
-
-STEPS = 3
-"""Of conjugate gradients. What is left of the error changes a share by 0.004 on average, and by 0.05 at most:
-near the best share that is next to nothing of what it gains."""
-
-
-def near_solution(matrix: Float64s, factor: Factor, right: Float64s) -> Float64s:
-    """Return about X with ``X A = right``, by the factor of a matrix that is much like A.
-
-    Shapes:
-        matrix: A, (K, K), as the factor; right and result: (M, K).
-
-    Source:
-        Hestenes and Stiefel, Methods of conjugate gradients for solving linear systems (1952).
-    """
-    if len(matrix) <= BLOCK:  # What is exact takes less.
-        return cholesky(matrix).solve(right)
-    found, rest = np.zeros(right.shape), right
-    turned = along = factor.solve(rest)
-    power = (rest * turned).sum(axis=1, keepdims=True)
-    for _ in range(STEPS):
-        if not power.any():
-            break
-        image = multiplied_floats(along, matrix)
-        bend = (along * image).sum(axis=1, keepdims=True)
-        step = np.divide(power, bend, out=np.zeros(power.shape), where=bend > 0.0)
-        found, rest = found + step * along, rest - step * image
-        turned, before = factor.solve(rest), power
-        power = (rest * turned).sum(axis=1, keepdims=True)
-        along = turned + np.divide(power, before, out=np.zeros(power.shape), where=before > 0.0) * along
-    return found
-
-
-def held_share(gain: float, cost: float, learned: int, checked: int) -> float:
-    """Return how far to go, by what a change to the optimum of some rows gains and costs on others."""
-    if gain <= 0.0 or cost <= 0.0:
-        return 0.0
-    noise = max(cost / gain - 1.0, 0.0) * learned / (learned + checked)
-    return 1.0 / (1.0 + noise)
+    digits, half = parts.shape[0], np.int64(1) << np.int64(8 * parts.shape[0] - 1)
+    totals[:] = 0
+    for first in range(0, made.shape[0], 64):  # Few enough rows that both orders of them stay in a cache.
+        last = min(first + 64, made.shape[0])
+        for channel in range(made.shape[1]):
+            for row in range(first, last):
+                target = np.int64(np.rint(np.float64(made[row, channel]) / steps[channel]))
+                totals[channel] += target
+                target += half
+                for digit in range(digits):
+                    parts[digit, channel, row] = np.uint8((target >> np.int64(8 * digit)) & np.int64(255))

@@ -1,4 +1,4 @@
-"""What a float model's spaces of channels hold on some samples: ranges, and rows that layers read."""
+"""Channel ranges and layer inputs of the float model, per group of rescalable channels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,14 +15,13 @@ from ptq_cli.models.rescaling.scale_spaces import HeldChannels, ScaleSpace
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.recover.layer_geometry import LayerGeometry, layer_geometry
 from ptq_cli.recover.layer_rows import LayerRows
-from ptq_cli.recover.recovery_samples import RecoverySamples, samples_in
+from ptq_cli.recover.recovery_data import RecoverySamples, samples_in
 from ptq_cli.recover.second_moments import Float64s
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
 Float32s = npt.NDArray[np.float32]
-ROWS = 512
-"""Of each layer: enough to tell strengths apart, and few enough to try several."""
+ROWS = 512  # of each layer: enough to tell strengths apart, and few enough to try several
 
 
 @dataclass(kw_only=True)
@@ -165,5 +164,5 @@ def _reader(node: ir.Node, site: WeightSite, plan: Plan, samples: int) -> SpaceR
         geometry=geometry,
         weight=weight,
         columns=np.repeat(np.arange(inputs // kernel), kernel),
-        rows=LayerRows(geometry, wanted=ROWS, samples=samples, outside=0),
+        rows=LayerRows(geometry, wanted=ROWS, samples=samples),
     )

@@ -1,4 +1,4 @@
-"""Arrays that wait until they are needed: in memory as far as it goes, then in a file."""
+"""Arrays by key: in memory as far as a limit goes, then in temporary files."""
 
 import math
 import tempfile
@@ -12,14 +12,12 @@ import numpy as np
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.tensors import Array, is_array
 
-IN_MEMORY = 2 << 30
-"""Bytes, where no limit is given."""
-LARGE = 1 << 24
-"""Bytes; a file for less is not worth it."""
+IN_MEMORY = 2 << 30  # bytes, where no limit is given
+LARGE = 1 << 24  # bytes; a file for less is not worth it
 
 
-class Shelf:
-    """Keeps arrays by key."""
+class SpillStore:
+    """Arrays by key; above ``limit`` bytes in temporary files."""
 
     def __init__(self, folder: Path, *, limit: int = IN_MEMORY) -> None:
         """Keep ``limit`` bytes in memory, more in files without names, which go with the last reader."""
@@ -30,16 +28,16 @@ class Shelf:
         self.moved = 0
 
     def __contains__(self, key: str) -> bool:
-        """Return whether there are arrays under a key."""
+        """Whether there are arrays under a key."""
         return key in self._kept or key in self._filed
 
-    def put(self, key: str, arrays: Sequence[Array | None], *, away: bool = False) -> None:
-        """Keep arrays under a key, in a file if they are large and wait long, which is meant by ``away``.
+    def put(self, key: str, arrays: Sequence[Array | None], *, spill: bool = False) -> None:
+        """Keep arrays under a key; with ``spill`` large ones, which wait long, in a file at once.
 
         Sequences of arrays, which ONNX has too, always stay in memory.
         """
         size = _size(arrays)
-        fits = self.held + size <= self._limit and (size < LARGE or not away)
+        fits = self.held + size <= self._limit and (size < LARGE or not spill)
         if fits or not all(item is None or is_array(item) for item in arrays):
             self._kept[key] = list(arrays), size
             self.held += size
@@ -52,13 +50,13 @@ class Shelf:
         filed = self._filed.get(key)
         return filed.read(index) if filed is not None else self._kept[key][0][index]
 
-    def let_go(self, key: str, index: int) -> None:
-        """Let go of one of a key's arrays that is in memory; the others, and what they count for, stay."""
+    def release(self, key: str, index: int) -> None:
+        """Release one of a key's arrays that is in memory; the others, and what they count for, stay."""
         if key in self._kept:
             self._kept[key][0][index] = None
 
     def drop(self, key: str) -> None:
-        """Let go of a key, if it is there."""
+        """Release a key, if it is there."""
         self.held -= self._kept.pop(key, ((), 0))[1]
         filed = self._filed.pop(key, None)
         if filed is not None:

@@ -34,7 +34,7 @@ def print_export(result: "ExportResult") -> None:
 
 def print_quantized(result: "ExportResult") -> None:
     """Print what was quantized and how."""
-    from ptq_cli.pipeline.exporting.exported_file import quantizer_line
+    from ptq_cli.pipeline.exporting.written_metadata import quantizer_line
 
     detail(quantized_line(result))
     if result.latency is not None:

@@ -11,9 +11,13 @@ from ptq_cli.terminal.phrases import counted
 
 if TYPE_CHECKING:
     from ptq_cli.pipeline.run_export import ExportResult
-    from ptq_cli.recover.float_layers import FloatLayers
-    from ptq_cli.recover.range_choice import RangesByEffect
-    from ptq_cli.recover.recovery_effects import LayerRecovery, Recovery, RungEffect
+    from ptq_cli.recover.recovery_effects import (
+        FloatLayers,
+        LayerRecovery,
+        RangesByEffect,
+        Recovery,
+        RungEffect,
+    )
 
 MOST_NAMES = 3
 
@@ -62,7 +66,7 @@ def ranges_line(ranges: "RangesByEffect") -> str:
     """Say what was chosen by its effect.
 
     Example:
-        >>> from ptq_cli.recover.range_choice import RangesByEffect
+        >>> from ptq_cli.recover.recovery_effects import RangesByEffect
         >>> found = RangesByEffect(
         ...     kept=True,
         ...     before=12.0,
@@ -92,7 +96,7 @@ def float_lines(found: "FloatLayers") -> Iterator[str]:
     """Say which layers find ranges at each run for accuracy, or were left in float, and what that costs.
 
     Example:
-        >>> from ptq_cli.recover.float_layers import FloatLayers
+        >>> from ptq_cli.recover.recovery_effects import FloatLayers
         >>> found = FloatLayers(layers=("stem",), before=12.0, after=18.5, decided_by=3, slower=0.07)
         >>> print(next(float_lines(found)))
         left 1 layer in float (stem), for about 7 % more time: SQNR of the worst output, but for what \

@@ -25,6 +25,7 @@ from ptq_cli.models.static_shapes import reopened
 from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
 from ptq_cli.pipeline.evaluation.joined_shards import evaluate_together
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
+from ptq_cli.pipeline.exporting.decide_model import CalibratedModel
 from ptq_cli.pipeline.run_calibrate import machine_of_rank, make_calibration
 from ptq_cli.pipeline.run_export import Exported, make_export
 from ptq_cli.plan.dynamic_layers import dynamic_candidates
@@ -38,7 +39,8 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, RecoverySettings, WeightSettings
 from ptq_cli.recover.range_effects import KnownCosts
 from ptq_cli.recover.recovery_data import recovery_data
-from ptq_cli.recover.rescaling import Rescaling, rescaled
+from ptq_cli.recover.recovery_effects import Rescaling
+from ptq_cli.recover.rescaling import rescaled
 from ptq_cli.setup.resolve import Request, Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
@@ -339,17 +341,17 @@ class CandidateModels:
             base = self.calibrations.of(candidate.rungs)
             data = recovery_data(resolved, base.subject.dataset, base.subject.model.inputs)
             data = replace(data, known_costs=base.known_costs) if data is not None else None
-            self._made[candidate.key] = make_export(
-                resolved,
-                base.calibration,
-                base.float_model,
-                base.float_model.load(),
-                self.run,
-                self.output,
-                base.subject.plan,
-                data=data,
+            source = CalibratedModel(
+                resolved=resolved,
+                calibration=base.calibration,
+                float_model=base.float_model,
+                graph=base.float_model.load(),
+                run=self.run,
+                output=self.output,
+                plan=base.subject.plan,
                 progress=self.progress,
             )
+            self._made[candidate.key] = make_export(source, data)
         return self._made[candidate.key]
 
 

@@ -182,7 +182,7 @@ def test_weights_that_lose_much_are_left_to_their_rungs(quantize_gated, monkeypa
 
 
 def test_all_leaves_out_a_search_of_minutes_where_weights_lose_little(quantize_gated, monkeypatch):
-    monkeypatch.setattr("ptq_cli.recover.rung_work.LONG", 1.0)
+    monkeypatch.setattr("ptq_cli.recover.rung_work.LONG_SEARCH", 1.0)
     assert quantize_gated(recover=["all"], float_time=0.2).recovery is None
     assert [item.rung for item in quantize_gated(recover=["all", "round"]).recovery.effects] == ["round"]
 

@@ -17,7 +17,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.metadata import RANGES, RECOVERY
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
-from ptq_cli.recover.range_effects import range_costs
+from ptq_cli.recover.range_effects import Trials, range_costs
 from ptq_cli.shown.recovery_lines import ranges_line
 from tests.e2e.test_recover import CONVOLUTIONS, SEQUENCES, correlated
 from tests.placements import PLAIN_WEIGHTS
@@ -151,9 +151,8 @@ def costs(quantize, monkeypatch):
 
     def measure(**options):
         runs.clear()
-        return range_costs(
-            model, plan, {source: [wide, narrow] for source in plan.sources}, pieces, **options
-        )
+        candidates = {source: [wide, narrow] for source in plan.sources}
+        return range_costs(model, plan, candidates, pieces, Trials(**options))
 
     return measure, runs
 

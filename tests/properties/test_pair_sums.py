@@ -31,7 +31,8 @@ from ptq_cli.recipe.quantizer_families import (
 )
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recover.second_moments import centered, fit_least_squares, quadratic_forms, second_moments
+from ptq_cli.recover.least_squares import centered, fit_least_squares, quadratic_forms
+from ptq_cli.recover.second_moments import second_moments
 
 FAMILIES: dict[str, WeightFamily] = {
     "scaled": ScaledWeights(),
@@ -122,7 +123,7 @@ def test_a_search_keeps_the_pairs_and_is_no_worse_than_what_it_is_given(seed: in
         highest=127,
         block=np.zeros(inputs, np.int64),
         least=np.zeros(5),
-        mates=mates_along(rule, (1, inputs)),
+        pair_partners=mates_along(rule, (1, inputs)),
         most=float(LARGEST_SUM),
     )
     found, *_ = search_codes(objective, grid, nearest)

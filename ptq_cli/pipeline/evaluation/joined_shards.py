@@ -166,7 +166,7 @@ def shard_files(inputs: Sequence[Path]) -> list[Path]:
         if not found:
             raise IncompleteEvaluationError(
                 f"'{path}' is not an evaluation shard, but other inputs are",
-                hint="name the runs of ptq evaluate --shard; to merge calibrations or moments, remove the "
+                hint="name the runs of ptq evaluate --shard; to merge calibrations, remove the "
                 "evaluation.shard files of earlier evaluations from the other runs",
             )
         files += found

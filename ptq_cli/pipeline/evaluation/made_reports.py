@@ -34,14 +34,17 @@ from ptq_cli.pipeline.evaluation.evaluation_data import MeasuredSet, accuracy_le
 from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels
 from ptq_cli.pipeline.evaluation.page_evidence import Material, tuned_ladder
 from ptq_cli.pipeline.evaluation.report_page import earlier, make_page, report_markdown
-from ptq_cli.pipeline.exporting.decided_once import amax_summary, evaluated_layers, model_summary, plan_of
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
+    amax_summary,
     as_exported,
+    evaluated_layers,
+    model_summary,
+    plan_of,
     quantized_metadata,
-    quantizer_line,
     with_ranges_of,
 )
+from ptq_cli.pipeline.exporting.written_metadata import quantizer_line
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates

@@ -3,7 +3,8 @@
 import gc
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import onnx_ir as ir
@@ -11,26 +12,20 @@ import onnx_ir as ir
 from ptq_cli.amax.finish import ScaleRules
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.formats import BYTE
-from ptq_cli.core.progress import ProgressCallback
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.latency.latency_preference import prefer_latency
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel
+from ptq_cli.placement.moved_statistics import with_moved_statistics, with_statistics_of_parts
+from ptq_cli.placement.noisy_forms import without_noisy_forms
 from ptq_cli.placement.placed_graph import Placement, place
-from ptq_cli.placement.ranges import (
-    decide_activations,
-    require_ranges,
-    unsearched,
-    with_moved_statistics,
-    with_statistics_of_parts,
-    without_noisy_forms,
-)
-from ptq_cli.placement.tensor_settings import tensor_recipe
+from ptq_cli.placement.ranges import decide_activations, require_ranges, unsearched
+from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.dynamic_layers import dynamic_candidates
 from ptq_cli.plan.fitted_grids import expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.write.integer_storage import StreamedWeights, WeightStorage, in_memory
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.qdq.write.weight_quantizer import Memory, RememberedQuantizer
@@ -39,96 +34,138 @@ from ptq_cli.recipe.quantizer_settings import are_plain
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recover.decided_model import DecidedModel, with_opset
-from ptq_cli.recover.float_layers import choose_float_layers
-from ptq_cli.recover.interrupted_recovery import (
-    Interruptions,
-)
+from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers
 from ptq_cli.recover.range_choice import choose_ranges
-from ptq_cli.recover.recovery_data import RecoveryData
+from ptq_cli.recover.recovery_context import RecoveryContext
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory
 
 
-def decided_model(
-    resolved: Resolved,
-    calibration: Calibration,
-    float_model: StoredModel,
-    graph: ir.Model,
-    run: RunDirectory,
-    output: Path,
-    plan: Plan | None,
-    data: RecoveryData | None,
-    interruptions: Interruptions,
-    progress: ProgressCallback,
-) -> DecidedModel:
-    """Decide scales and integers of a model from its calibration.
+@dataclass(frozen=True, kw_only=True)
+class CalibratedModel:
+    """A float model with its calibration, and where its quantized form goes.
 
-    The result takes ``graph``. Large constants go where the data of ``output`` will be.
+    Attributes:
+        graph: of the float model; what is decided takes it.
+        output: the quantized model's file. Large constants go where its data will be.
+        plan: what the target quantizes, if that is known already.
     """
-    recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
-    calibration = with_moved_statistics(calibration, graph.graph)
+
+    resolved: Resolved
+    calibration: Calibration
+    float_model: StoredModel
+    graph: ir.Model
+    run: RunDirectory
+    output: Path
+    plan: Plan | None = None
+    progress: ProgressCallback = silent
+
+
+def decided_model(source: CalibratedModel, context: RecoveryContext | None) -> DecidedModel:
+    """Decide scales and integers of a model from its calibration, and recover with data if there are some."""
+    resolved, graph, progress = source.resolved, source.graph, source.progress
+    recipe = resolved.recipe
+    float_model, output = source.float_model, source.output
     begun = ConstantsFile(output.parent, output.name) if float_model.is_apart else None
     keep = StreamedWeights(begun) if begun is not None else in_memory
     # Trials of activations decide the same weights again; those of a large model would fill the memory.
-    memory: Memory | None = {} if begun is None else None
-    plan = plan if plan is not None else make_plan(graph, target)
-    placement = place(graph, plan, target, asked, calibration)
+    models = _Models(source, {} if begun is None else None)
+    placement = models.placed(models.asked)
+    if context is not None:
+        context = replace(context, calibration=models.calibration)
     latency = None
     if recipe.export.prefer == LATENCY:
         latency = prefer_latency(graph, placement.plan, resolved, progress)
-        placement = place(graph, plan, target, asked, calibration, faster=latency.in_float)
-    ranges, float_layers, name = None, None, run.float_model.name
-    rungs = recovery_rungs(recipe.recovery) if data is not None else ()
+        models.asked = replace(models.asked, faster=latency.in_float)
+        placement = models.placed(models.asked)
+    ranges, float_layers = None, None
+    rungs = recovery_rungs(recipe.recovery)
+    if context is not None and RANGES in rungs:
+        with context.interruptions.rung() as stop:
+            placement, ranges = choose_ranges(context, models.build, placement, stop)
+    if context is not None and IN_FLOAT in rungs and not context.interruptions.stopped:
+        models.ranged = placement
+        limits = FloatLimits(
+            slower=recipe.recovery.float_time,
+            profile=latency.profile if latency is not None else None,
+            could_be_dynamic=_could_be_dynamic(graph, placement.plan, resolved),
+        )
+        known = ranges.reached if ranges is not None else math.nan
+        with context.interruptions.rung() as stop:
+            placement, float_layers = choose_float_layers(
+                context, models, placement, limits, stop, known=known
+            )
+    decided = models.decide(graph, placement, keep)
+    work = multiply_accumulates(decided.model).counts
+    return replace(decided, latency=latency, ranges=ranges, float_layers=float_layers, work=work, begun=begun)
 
-    def build(placed: Placement) -> tuple[ir.Model, Plan]:
+
+class _Models:
+    """Quantized models of one calibration, by their placement."""
+
+    def __init__(self, source: CalibratedModel, memory: Memory | None) -> None:
+        self._source, self._memory = source, memory
+        self.calibration = with_moved_statistics(source.calibration, source.graph.graph)
+        self.asked = tensor_recipe(source.resolved.recipe)
+        self.ranged: Placement | None = None
+
+    @cached_property
+    def _plan(self) -> Plan:
+        source = self._source
+        return source.plan if source.plan is not None else make_plan(source.graph, source.resolved.target)
+
+    def placed(self, asked: TensorRecipe) -> Placement:
+        """Return the placement of what is asked for."""
+        source = self._source
+        return place(source.graph, self._plan, source.resolved.target, asked, self.calibration)
+
+    def without(self, in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
+        """Return a placement with more layers in float or with ranges at each run, and the ranges chosen."""
+        faster, by_row = {**self.asked.faster, **in_float}, dict.fromkeys(dynamic, ROW)
+        found = self.placed(replace(self.asked, faster=faster, dynamic=by_row))
+        return found.with_ranges_of(self.ranged) if self.ranged is not None else found
+
+    def build(self, placed: Placement) -> tuple[ir.Model, Plan]:
+        """Return the quantized graph of a placement, and its plan."""
+        float_model = self._source.float_model
         if float_model.size >= SMALLEST_MAPPED:  # Earlier trials are cycles, which nothing looks for here.
             gc.collect()
-        trial = _decide(float_model.load(), placed, target, calibration, name, in_memory, memory)
+        trial = self.decide(float_model.load(), placed, in_memory)
         trial.write(trial.model)
         return trial.model, trial.plan
 
-    if data is not None and RANGES in rungs:
-        with interruptions.rung() as stop:
-            placement, ranges = choose_ranges(
-                build,
-                float_model,
-                placement,
-                calibration,
-                data,
-                plan.activations,
-                resolved.machine,
-                progress,
-                stop,
-            )
-    if data is not None and IN_FLOAT in rungs and not interruptions.stopped:
-        faster = latency.in_float if latency is not None else {}
-        ranged = placement
-
-        def without(in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
-            in_float, by_row = {**faster, **in_float}, dict.fromkeys(dynamic, ROW)
-            found = place(graph, plan, target, asked, calibration, faster=in_float, dynamic=by_row)
-            return found.with_ranges_of(ranged)
-
-        with interruptions.rung() as stop:
-            placement, float_layers = choose_float_layers(
-                build,
-                without,
-                float_model,
-                placement,
-                calibration,
-                data,
-                target,
-                resolved.machine,
-                progress,
-                stop=stop,
-                limit=recipe.recovery.float_time,
-                profile=latency.profile if latency is not None else None,
-                could_be_dynamic=_could_be_dynamic(graph, placement.plan, resolved),
-                known=ranges.reached if ranges is not None else math.nan,
-            )
-    decided = _decide(graph, placement, target, calibration, name, keep, memory)
-    work = multiply_accumulates(decided.model).counts
-    return replace(decided, latency=latency, ranges=ranges, float_layers=float_layers, work=work, begun=begun)
+    def decide(self, model: ir.Model, placement: Placement, keep: WeightStorage) -> DecidedModel:
+        """Decide the parameters of a placement."""
+        settings, target = placement.settings, self._source.resolved.target
+        calibration = with_statistics_of_parts(self.calibration, placement.plan, model.graph)
+        require_ranges(placement.plan, calibration)
+        decisions = decide_activations(
+            placement.plan,
+            settings.activations,
+            calibration,
+            settings.activation_families,
+            ScaleRules(half=placement.float_type == FLOAT16),
+            placement.within,
+        )
+        found = {source: decision.parameters for source, decision in decisions.items()}
+        on_own_grid = placement.on_own_grid(found)
+        found = fit_clamps(model, placement.plan, found)
+        found = raise_zero_points(model, placement.plan, target, found) | on_own_grid
+        plan = without_noisy_forms(model, placement.plan, found, calibration)
+        plan = expose_clamps(model, plan, on_own_grid)
+        model = with_opset(model, placement.opset, self._source.run.float_model.name)
+        quantizers, memory = placement.quantizers, self._memory
+        if memory is not None:
+            quantizers = {site: RememberedQuantizer(own, memory) for site, own in quantizers.items()}
+        parameters = decide_all(model, plan, lambda site: found[site.source], quantizers.__getitem__, keep)
+        methods = {site.tensor: item.weight_method for site, item in settings.weights.items()}
+        return DecidedModel(
+            model=model,
+            placement=placement,
+            plan=plan,
+            parameters=parameters,
+            unsearched=unsearched(decisions) | {name: methods[name] for name in parameters.unsearched},
+        )
 
 
 def _could_be_dynamic(graph: ir.Model, plan: Plan, resolved: Resolved) -> frozenset[str]:
@@ -142,44 +179,3 @@ def _could_be_dynamic(graph: ir.Model, plan: Plan, resolved: Resolved) -> frozen
         return frozenset()
     of_bytes = {site.node for site in plan.weights if site.format.bits == BYTE}
     return frozenset(dynamic_candidates(graph, plan, resolved.target)) & of_bytes
-
-
-def _decide(
-    model: ir.Model,
-    placement: Placement,
-    target: Target,
-    calibration: Calibration,
-    name: str,
-    keep: WeightStorage,
-    memory: Memory | None,
-) -> DecidedModel:
-    settings = placement.settings
-    calibration = with_statistics_of_parts(calibration, placement.plan, model.graph)
-    require_ranges(placement.plan, calibration)
-    decisions = decide_activations(
-        placement.plan,
-        settings.activations,
-        calibration,
-        settings.activation_families,
-        ScaleRules(half=placement.float_type == FLOAT16),
-        placement.within,
-    )
-    found = {source: decision.parameters for source, decision in decisions.items()}
-    on_own_grid = placement.on_own_grid(found)
-    found = fit_clamps(model, placement.plan, found)
-    found = raise_zero_points(model, placement.plan, target, found) | on_own_grid
-    plan = without_noisy_forms(model, placement.plan, found, calibration)
-    plan = expose_clamps(model, plan, on_own_grid)
-    model = with_opset(model, placement.opset, name)
-    quantizers = placement.quantizers
-    if memory is not None:
-        quantizers = {site: RememberedQuantizer(own, memory) for site, own in quantizers.items()}
-    parameters = decide_all(model, plan, lambda site: found[site.source], quantizers.__getitem__, keep)
-    methods = {site.tensor: item.weight_method for site, item in settings.weights.items()}
-    return DecidedModel(
-        model=model,
-        placement=placement,
-        plan=plan,
-        parameters=parameters,
-        unsearched=unsearched(decisions) | {name: methods[name] for name in parameters.unsearched},
-    )

@@ -1,29 +1,16 @@
 """Weights that several models hold: the first model decides them, and the others take what it decided."""
 
 import hashlib
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.amax.finish import LARGEST_BIAS
-from ptq_cli.calibration.provenance import source_bytes
-from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.core.documents import decode
-from ptq_cli.core.errors import InputFileError, ReportError, first_line
-from ptq_cli.evaluation.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.models.files.storing import release
-from ptq_cli.pipeline.exporting.exported_file import Pair, report_layers
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
-from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.metadata import AMAX_METHOD, AMAX_PERCENTILE, LAYERS, OVERRIDES, QUANTIZERS, WEIGHT_AMAX
+from ptq_cli.plan.sites import BiasSite, WeightSite
 from ptq_cli.qdq.write.site_parameters import (
     DecidedBias,
     DecidedConstants,
@@ -31,15 +18,12 @@ from ptq_cli.qdq.write.site_parameters import (
     Parameters,
     bias_scale,
 )
-from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recover.decided_model import DecidedModel
-from ptq_cli.recover.quantized_layer import QuantizedLayer, bias_values, quantized_layers
-from ptq_cli.recover.run_rungs import free_scales
-from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.recover.layer_state import bias_values
+from ptq_cli.recover.quantized_layer import QuantizedLayer, quantized_layers
 
 Floats = npt.NDArray[np.float64]
-CLOSE = 1e-6
-"""A float32 keeps a number to a share of 6e-8."""
+CLOSE = 1e-6  # a float32 keeps a number to a share of 6e-8
 
 
 @dataclass(frozen=True)
@@ -121,7 +105,7 @@ class DecidedWeights:
 
 def _layers(graph: ir.Model, made: DecidedModel) -> list[tuple[bytes, QuantizedLayer]]:
     """Return the layers whose weights can be chosen again, each with a digest of the weight and its form."""
-    layers, _ = quantized_layers(graph, made.plan, made.parameters, free_scales(made.placement))
+    layers, _ = quantized_layers(graph, made)
     found = []
     for layer in layers.values():
         # Names differ between files that hold the same weight; how it is quantized may not.
@@ -146,7 +130,7 @@ def _bias(graph: ir.Model, parameters: Parameters, layer: QuantizedLayer) -> _Bi
 def _changes(
     parameters: Parameters, layer: QuantizedLayer, decision: _Decision, nearest: _Bias | None
 ) -> DecidedConstants | None:
-    """Return what a layer takes of a decision; None if it does not fit the layer."""
+    """Return a decision as constants of a layer; None if it does not fit the layer."""
     own, found = parameters.decided[layer.site], decision.weight.parameters
     if found is None or own.parameters is None or found.scale.shape != own.parameters.scale.shape:
         return None
@@ -173,75 +157,3 @@ def _is_same(one: _Bias | None, other: _Bias) -> bool:
     # Each was rounded to its own step, so two equal float biases may be a step of each apart.
     tolerance = one.step + other.step + CLOSE * np.abs(other.values)
     return bool((np.abs(one.values - other.values) <= tolerance).all())
-
-
-# What the metadata of a quantized model say of it for a report: its ranges, its layers, what is unusual.
-
-
-def model_summary(model: str | None, run: RunDirectory, pair: Pair, calibration: Calibration) -> ModelSummary:
-    """Return the two models by file, hash and size."""
-    source = relative_location(model, Path.cwd()) if model else run.float_model.name
-    return ModelSummary(
-        source,
-        _model_file(run.float_model.name, pair.float_model),
-        _model_file(pair.quantized_name, pair.quantized_model),
-        source_bytes(model, calibration.provenance.settings, run),
-    )
-
-
-def _model_file(name: str, model: StoredModel) -> ModelEntry:
-    return ModelEntry(name, model.sha256, model.size)
-
-
-def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
-    """Return how the ranges were decided, as the model says; see ``with_ranges_of``, which checks that."""
-    settings: dict[str, float] = {}
-    if AMAX_PERCENTILE in origin:
-        settings["percentile"] = float(origin[AMAX_PERCENTILE])
-    if OVERRIDES in origin:
-        settings["overrides"] = len(json.loads(origin[OVERRIDES]))
-    method, weights = origin.get(AMAX_METHOD, "unknown"), origin.get(WEIGHT_AMAX, "max")
-    text = method if weights == "max" else f"{method}, weights by {weights}"
-    if QUANTIZERS in origin:
-        text += f"; {origin[QUANTIZERS]}"
-    return AmaxSummary(text, settings)
-
-
-def plan_of(model: StoredModel, target: Target) -> Plan:
-    """Return what a target would quantize of a serialized model."""
-    graph = model.load()
-    plan = make_plan(graph, target)
-    release(graph)
-    return plan
-
-
-def evaluated_layers(plan: Plan, origin: Mapping[str, str], name: str) -> tuple[LayerEntry, ...]:
-    """Return where each layer of a quantized model runs."""
-    # Which quantizers it was exported with, the recipe at hand need not say.
-    reasons = unusual_layers(origin, name)
-    return tuple(
-        LayerEntry(layer.name, layer.op, not reasons[layer.name], reasons[layer.name])
-        if layer.name in reasons
-        else layer
-        for layer in report_layers(plan)
-    )
-
-
-def unusual_layers(origin: Mapping[str, str], name: str) -> dict[str, str]:
-    """Return the layers that a quantized model computes otherwise than its target alone would have it.
-
-    Each comes with the reason why it is float, which is empty for an integer layer.
-    """
-    if LAYERS not in origin:
-        return {}
-    try:
-        found = decode(dict[str, list[str]], json.loads(origin[LAYERS]), LAYERS)
-    except (ValueError, RecursionError, ReportError) as error:
-        raise _damaged(name, LAYERS, error) from error
-    return {layer: reason for reason, layers in found.items() for layer in layers}
-
-
-def _damaged(name: str, key: str, error: Exception) -> InputFileError:
-    return InputFileError(
-        f"'{name}' has damaged metadata '{key}': {first_line(error)}", hint="run ptq export again"
-    )

@@ -10,24 +10,24 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from ptq_cli.amax.decide import check_amax_settings, resolve_method
+from ptq_cli.calibration.provenance import source_bytes
 from ptq_cli.collectors.calibration_file import Calibration, statistics_digest
-from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError, first_line
+from ptq_cli.core.documents import decode
+from ptq_cli.core.errors import InputFileError, PtqError, ReportError, StaleCalibrationError, first_line
 from ptq_cli.core.read_files import require_file, require_name
-from ptq_cli.evaluation.document.report_document import LayerEntry
+from ptq_cli.evaluation.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.placement.tensor_settings import TensorRecipe
+from ptq_cli.models.files.storing import release
+from ptq_cli.pipeline.exporting.written_metadata import report_layers
+from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import known_targets
 from ptq_cli.qdq import metadata
 from ptq_cli.recipe.check import check_recipe
-from ptq_cli.recipe.recipe_layers import merge_layers, overrides_to_tables, settings_to_table, table_layer
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.recipe_layers import merge_layers, overrides_to_tables, table_layer
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import FLOAT16
-from ptq_cli.recover.decided_model import DecidedModel
-from ptq_cli.recover.recovery_effects import Recovery
-from ptq_cli.setup.output_checks import library_versions
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -50,7 +50,7 @@ def quantized_path(run: RunDirectory, named: Path | None) -> Path:
 
 
 def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
-    """Return what a quantized model says of where it came from."""
+    """Return the metadata of a quantized model."""
     try:
         proto = onnx.load_model_from_string(model.content)
     except DecodeError as error:
@@ -139,92 +139,70 @@ def _with_quantizers_of(recipe: Recipe, origin: Mapping[str, str], name: str) ->
     return replace(recipe, weights=found.weights, activations=found.activations)
 
 
-# What the file of a quantized model says of itself: what it was made of, how, and what is unusual in it.
-
-
-def write_metadata(
-    made: DecidedModel,
-    recipe: TensorRecipe,
-    calibration: Calibration,
-    recovery: Recovery | None,
-    method: str,
-    target: Target,
-) -> None:
-    """Write the metadata of a quantized model."""
-    placement, found = made.placement, made.model.metadata_props
-    if made.ranges is not None:
-        found[metadata.RANGES] = made.ranges.metadata()
-    if made.float_layers is not None:
-        found[metadata.FLOAT_LAYERS] = made.float_layers.metadata()
-    if recovery is not None:
-        found[metadata.RECOVERY] = recovery.metadata()
-    if placement.float_type == FLOAT16:
-        found[metadata.FLOAT_TYPE] = FLOAT16
-    found.update(_origin(recipe, calibration, method, target.name))
-    found.update(_quantizer_settings(recipe, is_plain=placement.is_plain))
-    found.update(_unusual(placement, made.plan))
-    found.update({metadata.RUNTIME_OPERATORS: "true"} if target.runtime_operators else {})
-
-
-def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -> str:
-    """Say which quantizers were used, each with its number of tensors where there are several.
-
-    Example:
-        >>> quantizer_line({"dorefa, 4 bits": 5, "scaled, 8 bits": 1}, {"scaled": 7})
-        'weights: 5 dorefa, 4 bits; 1 scaled, 8 bits; activations: scaled'
-    """
-    parts = []
-    for kind, counts in (("weights", weights), ("activations", activations)):
-        names = [name if len(counts) == 1 else f"{count} {name}" for name, count in counts.items()]
-        parts += [f"{kind}: {'; '.join(names)}"] if names else []
-    return "; ".join(parts)
-
-
-def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:
-    """Return what a reader of the file cannot see: whose integers these are, and where layers run and why."""
-    found = {}
-    if not placement.is_plain:
-        found[metadata.QUANTIZERS] = quantizer_line(placement.weight_counts, placement.activation_counts)
-    usual = set(report_layers(placement.target_plan))
-    reasons: dict[str, list[str]] = {}
-    for layer in report_layers(plan):
-        if layer not in usual:
-            reasons.setdefault(layer.reason, []).append(layer.name)
-    if reasons:
-        found[metadata.LAYERS] = json.dumps(reasons)
-    return found
-
-
-def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:
-    """Return where each layer of a plan runs, and the reasons of those that stay float."""
-    return tuple(
-        LayerEntry(layer.name, layer.op, layer.quantized, "" if layer.quantized else layer.reason)
-        for layer in plan.layers
+def model_summary(model: str | None, run: RunDirectory, pair: Pair, calibration: Calibration) -> ModelSummary:
+    """Return the two models by file, hash and size."""
+    source = relative_location(model, Path.cwd()) if model else run.float_model.name
+    return ModelSummary(
+        source,
+        _model_file(run.float_model.name, pair.float_model),
+        _model_file(pair.quantized_name, pair.quantized_model),
+        source_bytes(model, calibration.provenance.settings, run),
     )
 
 
-def _quantizer_settings(recipe: TensorRecipe, *, is_plain: bool) -> dict[str, str]:
-    """Return ``[weights]`` and ``[activations]``; nothing if the target's own quantizers are all there is."""
-    tables = {
-        metadata.WEIGHTS: settings_to_table(recipe.weights),
-        metadata.ACTIVATIONS: settings_to_table(recipe.activations),
-    }
-    if is_plain and not any(tables.values()):
+def _model_file(name: str, model: StoredModel) -> ModelEntry:
+    return ModelEntry(name, model.sha256, model.size)
+
+
+def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
+    """Return the method of ranges in a model's metadata, which ``with_ranges_of`` checks."""
+    settings: dict[str, float] = {}
+    if metadata.AMAX_PERCENTILE in origin:
+        settings["percentile"] = float(origin[metadata.AMAX_PERCENTILE])
+    if metadata.OVERRIDES in origin:
+        settings["overrides"] = len(json.loads(origin[metadata.OVERRIDES]))
+    method, weights = origin.get(metadata.AMAX_METHOD, "unknown"), origin.get(metadata.WEIGHT_AMAX, "max")
+    text = method if weights == "max" else f"{method}, weights by {weights}"
+    if metadata.QUANTIZERS in origin:
+        text += f"; {origin[metadata.QUANTIZERS]}"
+    return AmaxSummary(text, settings)
+
+
+def plan_of(model: StoredModel, target: Target) -> Plan:
+    """Plan of a target for a serialized model."""
+    graph = model.load()
+    plan = make_plan(graph, target)
+    release(graph)
+    return plan
+
+
+def evaluated_layers(plan: Plan, origin: Mapping[str, str], name: str) -> tuple[LayerEntry, ...]:
+    """Return where each layer of a quantized model runs."""
+    # Which quantizers it was exported with, the recipe at hand need not say.
+    reasons = unusual_layers(origin, name)
+    return tuple(
+        LayerEntry(layer.name, layer.op, not reasons[layer.name], reasons[layer.name])
+        if layer.name in reasons
+        else layer
+        for layer in report_layers(plan)
+    )
+
+
+def unusual_layers(origin: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the layers that a quantized model computes otherwise than its target alone would have it.
+
+    Each comes with the reason why it is float, which is empty for an integer layer.
+    """
+    if metadata.LAYERS not in origin:
         return {}
-    return {key: json.dumps(table) for key, table in tables.items()}
+    try:
+        found = decode(dict[str, list[str]], json.loads(origin[metadata.LAYERS]), metadata.LAYERS)
+    except (ValueError, RecursionError, ReportError) as error:
+        raise _damaged(name, metadata.LAYERS, error) from error
+    return {layer: reason for reason, layers in found.items() for layer in layers}
 
 
-def _origin(recipe: TensorRecipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:
-    origin = {
-        metadata.VERSION: library_versions()["ptq-cli"],
-        metadata.FLOAT_SHA256: calibration.provenance.model,
-        metadata.STATISTICS_SHA256: statistics_digest(calibration.statistics),
-        metadata.TARGET: target,
-        metadata.AMAX_METHOD: method,
-        metadata.WEIGHT_AMAX: recipe.amax.weight_method,
-    }
-    if method == "percentile":
-        origin[metadata.AMAX_PERCENTILE] = repr(recipe.amax.percentile)
-    if recipe.override:
-        origin[metadata.OVERRIDES] = json.dumps(overrides_to_tables(recipe.override))
-    return origin
+def _damaged(name: str, key: str, error: Exception) -> InputFileError:
+    return InputFileError(
+        f"'{name}' has damaged metadata '{key}': {first_line(error)}", hint="run ptq export again"
+    )

@@ -25,8 +25,8 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.graph_reading import every_node, every_value, is_nested, value_spec
 from ptq_cli.pipeline.views.channel_view import ChannelsView
+from ptq_cli.placement.activation_formats import with_formats
 from ptq_cli.placement.placed_graph import place
-from ptq_cli.placement.planning import with_formats
 from ptq_cli.placement.ranges import decide_activations, statistics_of
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan

@@ -51,8 +51,8 @@ def option_instead(option: str, words: Sequence[str], context: click.Context) ->
     """Return what to type instead of an option that a context's command does not have, with the typed value.
 
     Returns:
-        ``--set KEY=VALUE``, a value that is an argument, or what to do instead of a former key; empty if there
-        never was such an option, or if the command takes no such settings.
+        ``--set KEY=VALUE``, a value that is an argument, or what to do instead of a former key; empty if
+        there never was such an option, or if the command takes no such settings.
     """
     name, command = option.removeprefix("--").replace("-", "_"), context.command
     if any(isinstance(item, click.Argument) and item.name == name for item in command.params):

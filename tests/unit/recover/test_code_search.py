@@ -5,7 +5,7 @@ import pytest
 
 from ptq_cli.recover import code_search
 from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recover.second_moments import Quadratic, cholesky, quadratic_forms
+from ptq_cli.recover.least_squares import Quadratic, cholesky, quadratic_forms
 
 OUTPUTS, INPUTS, BLOCK = 24, 38, 19
 

@@ -8,8 +8,7 @@ import pytest
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.recover.output_noise import noise_of, sqnr_of
-from ptq_cli.recover.range_effects import model_sqnr
+from ptq_cli.recover.output_noise import model_sqnr, noise_of, sqnr_of
 from tests.unit.plan.graphs import build, sample
 
 

@@ -7,48 +7,48 @@ import pytest
 
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.tensors import Array
-from ptq_cli.recover import spill_store as shelves
-from ptq_cli.recover.spill_store import Shelf
+from ptq_cli.recover import spill_store
+from ptq_cli.recover.spill_store import SpillStore
 
 
 def test_what_does_not_fit_is_the_same_from_a_file_that_leaves_nothing(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, limit=100)
+    store = SpillStore(tmp_path, limit=100)
     arrays: list[Array | None] = [np.arange(40, dtype=np.int16), None, np.zeros((0, 3)), np.float32([[1.5]])]
-    shelf.put("kept", [np.ones(10)])
-    shelf.put("moved", arrays)
-    assert (shelf.held, shelf.moved) == (80, 84)
+    store.put("kept", [np.ones(10)])
+    store.put("moved", arrays)
+    assert (store.held, store.moved) == (80, 84)
     for index, array in enumerate(arrays):
-        found = shelf.get("moved", index)
+        found = store.get("moved", index)
         assert (found is None) == (array is None)
         if array is not None and found is not None:
             assert (found.dtype, found.tolist()) == (array.dtype, array.tolist())
     assert list(tmp_path.iterdir()) == []
-    shelf.drop("kept")
-    shelf.drop("moved")
-    shelf.drop("never there")
-    assert shelf.held == 0
+    store.drop("kept")
+    store.drop("moved")
+    store.drop("never there")
+    assert store.held == 0
 
 
 def test_what_is_large_and_waits_long_is_in_a_file_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shelves, "LARGE", 100)
-    shelf = Shelf(tmp_path)
-    shelf.put("small", [np.ones(10)], away=True)
-    shelf.put("large", [np.ones(20)], away=True)
-    assert (shelf.held, shelf.moved) == (80, 160)
+    monkeypatch.setattr(spill_store, "LARGE", 100)
+    store = SpillStore(tmp_path)
+    store.put("small", [np.ones(10)], spill=True)
+    store.put("large", [np.ones(20)], spill=True)
+    assert (store.held, store.moved) == (80, 160)
 
 
 def test_a_sequence_of_arrays_stays_in_memory(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, limit=0)
+    store = SpillStore(tmp_path, limit=0)
     sequence: list[object] = [[np.ones(3)], [np.ones(2), np.ones(1)]]
-    shelf.put("sequence", sequence)  # type: ignore[arg-type]
-    assert shelf.get("sequence", 1) is sequence[1]
-    assert shelf.held == 0
+    store.put("sequence", sequence)  # type: ignore[arg-type]
+    assert store.get("sequence", 1) is sequence[1]
+    assert store.held == 0
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputFileError, match="cannot write in") as error:
-        Shelf(tmp_path / "file", limit=0).put("x", [np.ones(1)])
+        SpillStore(tmp_path / "file", limit=0).put("x", [np.ones(1)])
     assert "runtime.max_memory" in error.value.hint

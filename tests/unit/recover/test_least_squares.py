@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from ptq_cli.recover.second_moments import (
+from ptq_cli.recover.least_squares import (
     BLOCK,
     CenteredMoments,
     centered,
     cholesky,
     fit_least_squares,
     near_solution,
-    second_moments,
     share_that_holds,
 )
+from ptq_cli.recover.second_moments import second_moments
 from tests.each_case import each_case
 
 

@@ -13,7 +13,7 @@ from ptq_cli.core.progress import silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
-from ptq_cli.placement.ranges import MOST_NOISE, added_noise
+from ptq_cli.placement.noisy_forms import MOST_NOISE, added_noise
 from ptq_cli.qdq.write.integer_forms import clamped_sum, hard_swish
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory

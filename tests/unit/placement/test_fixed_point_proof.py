@@ -9,7 +9,7 @@ import pytest
 
 from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.pipeline.run_export import run_export
-from ptq_cli.placement.placed_graph import prove_powers_of_two
+from ptq_cli.placement.fixed_point_proof import prove_powers_of_two
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
 from tests.placements import placed

@@ -1,4 +1,4 @@
-"""A join near an output stays float if its one scale would leave too little of its smallest part.
+"""Keep a Concat near an output in float if the shared scale leaves an input fewer than 16 steps.
 
 A Concat puts tensors side by side that may have nothing to do with each other: boxes in pixels and scores
 between 0 and 1. In integers its result has one scale, and the largest part decides it. The statistics of each
@@ -23,13 +23,11 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.quantizer_families import ActivationFamily, ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
 
-FEWEST_STEPS = 16
-"""That a part's range has in the join's scale (measured in docs/decisions/0009-layers-that-stay-float.md)."""
-LARGEST_SHARE = 0.05
-"""Of the integer multiply-accumulates, which may become float with a join: then it is near an output."""
-
-SIDE_BY_SIDE = ("Concat",)
-"""Operators whose result holds all values of their inputs."""
+FEWEST_STEPS = (
+    16  # of a part's range in the join's scale: measured, docs/decisions/0009-layers-that-stay-float.md
+)
+LARGEST_SHARE = 0.05  # of integer multiply-accumulates that become float with a join that is near an output
+SIDE_BY_SIDE = ("Concat",)  # operators whose result holds all values of their inputs
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def unlike_joins(
             yield UnlikeJoin(node.name or "", part, steps[part], _levels(site))
 
 
-def found_unlike(
+def float_concats(
     model: ir.Model,
     plan: Plan,
     target: Target,

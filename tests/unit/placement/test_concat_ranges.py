@@ -92,6 +92,6 @@ def test_a_join_of_like_ranges_stays_integer(calibrate, run):
 
 def test_a_join_whose_readers_are_the_work_stays_integer(calibrate, run, monkeypatch):
     request = calibrate("ort-cpu")
-    monkeypatch.setattr("ptq_cli.placement.unlike_joins.LARGEST_SHARE", 0.001)
+    monkeypatch.setattr("ptq_cli.placement.concat_ranges.LARGEST_SHARE", 0.001)
     result = run_export(request, run)
     assert next(layer for layer in result.plan.layers if layer.name == "join").quantized

@@ -1,0 +1,81 @@
+"""What recovery did, as the metadata of a file have it."""
+
+import json
+import math
+
+from ptq_cli.qdq.metadata import RECOVERY
+from ptq_cli.recover.recovery_effects import (
+    FloatLayers,
+    LayerRecovery,
+    RangesByEffect,
+    Recovery,
+    RungEffect,
+    recovered_db,
+)
+from tests.each_case import each_case
+
+
+def effect(*, kept: bool) -> RungEffect:
+    layers = {"fc": LayerRecovery(before=0.1, after=0.01), "exact": LayerRecovery(before=0.1, after=0.0)}
+    return RungEffect(
+        rung="round",
+        changed=True,
+        kept=kept,
+        before=math.inf,
+        after=20.0,
+        samples=8,
+        decided_by=3,
+        layers=layers,
+        refused={"lut": "no"},
+        damped=("fc",),
+    )
+
+
+def test_layers_of_a_kept_rung_are_read_back() -> None:
+    text = Recovery((effect(kept=True),)).metadata()
+    (told,) = json.loads(text)
+    assert told == {
+        "rung": "round",
+        "kept": True,
+        "sqnr_db": [None, 20.0],
+        "samples": 8,
+        "decided_by": 3,
+        "layers": {"fc": [0.1, 0.01], "exact": [0.1, 0.0]},
+        "refused": {"lut": "no"},
+        "damped": ["fc"],
+    }
+    assert recovered_db({RECOVERY: text}) == {"fc": 20.0, "exact": math.inf}
+    assert recovered_db({RECOVERY: Recovery((effect(kept=False),)).metadata()}) == {}
+
+
+@each_case("text", ["[", "[1]", '[{"kept": true, "layers": {"a": 3}}]', "{}", "[" * 100_000])
+def test_edited_metadata_only_lose_this_knowledge(text: str) -> None:
+    assert recovered_db({RECOVERY: text}) == {}
+
+
+def test_ranges_count_each_tensor_once_and_an_open_end_is_null() -> None:
+    found = RangesByEffect(
+        kept=False,
+        before=10.0,
+        after=10.05,
+        samples=16,
+        decided_by=8,
+        tensors=3,
+        methods={"a": "max"},
+        within={"a": (-3.0, math.inf), "b": (0.0, 1.0)},
+    )
+    assert (found.changed, found.reached) == (2, 10.0)
+    assert json.loads(found.metadata())["within"] == {"a": [-3.0, None], "b": [0.0, 1.0]}
+
+
+def test_layers_that_would_have_to_be_in_float_are_told_where_there_are_some() -> None:
+    found = FloatLayers(layers=("a",), before=12.0, after=23.0, decided_by=3, slower=0.07123)
+    told = json.loads(found.metadata())
+    assert (told["layers"], told["slower"], told["reached_db"], "more" in told) == (
+        ["a"],
+        0.0712,
+        None,
+        False,
+    )
+    more = json.loads(FloatLayers(before=1.0, after=1.0, decided_by=3, more=("b",)).metadata())["more"]
+    assert more == {"layers": ["b"], "dynamic": [], "sqnr_db": None, "slower": 0.0}
