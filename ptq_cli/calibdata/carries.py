@@ -12,7 +12,7 @@ from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 from ptq_cli.core.words import entry_option
 
 NOTHING = ("*", "none")
-"""What ``--set 'data.carry.*=none'`` says: no output is fed back."""
+"""What ``data.carry.*=none`` says: no output is fed back."""
 # What exporters add to the name of a state, at its start and at its end.
 _BEFORE = re.compile(
     r"^((present|past)(_key_values?)?|previous|prev|next|new|updated|initial|init|output|out|input|in)[_.](?=\w)"
@@ -69,7 +69,7 @@ def cached_positions(carries: Sequence[Carry], states: Mapping[str, Array]) -> i
 
 
 def named_carries(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return which outputs are named; none if the last said is ``--set 'data.carry.*=none'``.
+    """Return which outputs are named; none if the last said is ``data.carry.*=none``.
 
     Tables of recipes and flags are joined in the order in which they count.
 

@@ -16,6 +16,8 @@ from ptq_cli.recipe.schema import SETTINGS, Recipe
 OPTION = "--set"
 ONCE = "run"
 """The section of the keys that hold for one command."""
+BLANKS = " \t"
+"""What may stand around a key and a value; names of tensors may end with any other white space."""
 TABLES = {
     OVERRIDE: "pass --set 'override=PATTERN:KEY=VALUE,…', or write [[override]] in a recipe",
     "metric": "write [[metric]] in a recipe",
@@ -194,7 +196,7 @@ def type_words(kind: Any, *, plural: bool = False) -> str:
 def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
     """Return the key of ``KEY=VALUE`` and its value; one name of a table is a table with that name."""
     path, equals, written = text.partition("=")
-    section, _, rest = path.strip().partition(".")
+    section, _, rest = path.strip(BLANKS).partition(".")
     field, dot, name = rest.partition(".")
     key = f"{section}.{field}" if field else section
     if not equals or not section:
@@ -267,7 +269,7 @@ def parse_value(text: str, kind: Any) -> Any:
         >>> parse_value("1%", float | str), parse_value("0.01", float | str)
         ('1%', 0.01)
     """
-    text = text.strip()
+    text = text.strip(BLANKS)
     options = [item for item in _members(kind) if item is not NoneType]
     if text.startswith(("'", '"')) and str in options:
         return _toml(text)
