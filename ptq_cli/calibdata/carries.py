@@ -68,7 +68,7 @@ def cached_positions(carries: Sequence[Carry], states: Mapping[str, Array]) -> i
 
 
 def named_carries(wanted: Mapping[str, str]) -> dict[str, str]:
-    """Return which outputs are named; none if the last said is ``--set 'data.carry.*=none'``.
+    """Return which outputs are named; none if the last said is ``data.carry.*=none``.
 
     Tables of recipes and flags are joined in the order in which they count.
 

@@ -15,6 +15,7 @@ from ptq_cli.recipe.schema import SETTINGS, Recipe, instead_of
 
 OPTION = "--set"
 ONCE = "run"  # The section of the keys that hold for one command.
+BLANKS = " \t"  # What may stand around a key and a value; names of tensors may end with other white space.
 # Sections of which a recipe can have several, and what sets them.
 TABLES = {
     OVERRIDE: "pass --set 'override=PATTERN:KEY=VALUE,…', or write [[override]] in a recipe",
@@ -186,7 +187,7 @@ def type_words(kind: Any, *, plural: bool = False) -> str:
 def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
     """The key of ``KEY=VALUE`` and its value; one name of a table is a table with that name."""
     path, equals, written = text.partition("=")
-    section, _, rest = path.strip().partition(".")
+    section, _, rest = path.strip(BLANKS).partition(".")
     field, dot, name = rest.partition(".")
     key = f"{section}.{field}" if field else section
     if not equals or not section:
@@ -259,7 +260,7 @@ def parse_value(text: str, kind: Any) -> Any:
         >>> parse_value("1%", float | str), parse_value("0.01", float | str)
         ('1%', 0.01)
     """
-    text = text.strip()
+    text = text.strip(BLANKS)
     options = [item for item in _members(kind) if item is not NoneType]
     if text.startswith(("'", '"')) and str in options:
         return _toml(text)

@@ -258,7 +258,7 @@ OF_THE_OTHER = table("""
     report --page x.html | PTQ-USAGE-001 | --page is for REPORTS | ptq report A B
     export model.onnx | PTQ-USAGE-001 | MODEL is for --float alone | the run directory
     export --float model.onnx | PTQ-USAGE-001 | --float needs an output | -o float.onnx
-    export --float model.onnx -o f.onnx --prefer size | PTQ-USAGE-001 | --prefer is not for | leave it out
+    export --float model.onnx -o f --prefer size | PTQ-USAGE-001 | --prefer is not for --float | leave it out
     bench --operators model.onnx | PTQ-USAGE-001 | --operators needs an output | -o FILE
     bench --operators a.onnx b.onnx -o p.json | PTQ-USAGE-001 | --operators measures one | once for each
     bench -o p.json | PTQ-USAGE-001 | --output is for the file of | --operators MODEL

@@ -166,7 +166,7 @@ def test_caches_that_the_data_hold_are_not_handed_on(folder: Path, ptq: Any, ref
     assert ptq(f"quantize m.onnx --data a.npz {words}").status == 0
     text = "'past_key' is read from the data"
     refuse(
-        "evaluate --eval-data a.npz --generate 4", "PTQ-DATA-010", text, hint="not --set data.carry.*=none"
+        "evaluate --eval-data a.npz --generate 4", "PTQ-DATA-010", text, hint="not --set 'data.carry.*=none'"
     )
 
 

@@ -119,7 +119,7 @@ def test_pairs_that_a_model_holds_are_kept(folder: Path, ptq: Ptq) -> None:
 
 
 REFUSED = table("""
-    export --float model.onnx                               | PTQ-USAGE-001 | missing option '--output'
+    export --float model.onnx                               | PTQ-USAGE-001 | --float needs an output
     export --float model.onnx -o model.onnx                 | PTQ-USAGE-001 | would overwrite the model
     export --float model.onnx --data calib.npz -o calib.npz | PTQ-USAGE-001 | calibration data
     export --float model.onnx -o ptq-run                    | PTQ-FILE-002  | it is a folder
