@@ -142,7 +142,7 @@ def _names() -> str:
         ("`calibration.method`", _listed(COLLECTORS)),
         ("`amax.method`, `override.amax`", _listed((AUTO, *METHODS))),
         ("`amax.weight_method`, `override.weight_amax`", _listed(METHODS)),
-        ("`evaluation.metrics`", f"{_listed(asked)}, or code; see [metrics.md](metrics.md)"),
+        ("`evaluation.metrics`", f"{_listed(asked)}, or [code](metrics.md)"),
         (
             "`gate.max_drop`",
             f"those up to {code(list(LABEL_METRICS)[-1])}, or your own metric, if both models have it",
@@ -150,7 +150,7 @@ def _names() -> str:
         ("`gate.max_ratio`", f"{_listed(errors)}, or your own metric, if it is better when lower"),
         ("`gate.max_regression`", f"all of them, and those always computed: {_listed(PAIR_METRICS)}"),
         ("`gate.min`", f"the same without {_listed(ceilings)}"),
-        ("`quantization.target`", f"{_listed(target_names())}; see [targets.md](targets.md)"),
+        ("`quantization.target`", f"{_listed(target_names())}, or [a file](targets.md)"),
     ]
     parts = [
         "## Names",

@@ -55,15 +55,16 @@ or give them other integers; what the target cannot do is an error.
 
 On x86 processors without VNNI (most of AMD before Zen 4, of Intel before Ice Lake) the kernels of ONNX Runtime and
 OpenVINO add two products of an unsigned activation and a signed weight in 16 bits, which saturate: 255 * 127 + 255 * 127
-= 64,770, beyond 32,767. Only two weights of one sign whose magnitudes add up to more than 128 can do that. So `ort-cpu`,
+= 64,770, beyond 32,767. (Those for AVX and SSE alone add in 32 bits.) Only two weights of one sign whose magnitudes add up to more than 128 can do that. So `ort-cpu`,
 `openvino` and `generic` (`weight.pair_sum = 128`) enlarge each channel's scale by what its worst pair needs: the sums
 are the same with VNNI and without, on ARM and in WebAssembly, at the same speed.
 
 That alone costs up to 1.3 dB on 17 of 18 networks, and 2.3 dB on one; how Convs are rounded, or recovery, makes up for
 it on most ([results](../benchmarks/RESULTS.md#weights-for-every-processor); [0025](decisions/0025-pairs-of-weights.md)).
 If all your processors have VNNI, [`ort-cpu-vnni.toml`](../configs/README.md#targets) lets weights take the whole of 8
-bits. `ptq verify` counts [in any file](verify.md#on-every-processor) what can saturate, and [emulated
-processors](processors.md) compare the sums.
+bits. `ptq verify` counts [in any file](verify.md#on-every-processor) what can saturate; [emulated
+processors](../CONTRIBUTING.md#emulated-processors) compare the sums each night. Rounding differs anyway: float operators
+in their last bits, and on ARM a QLinearAdd by a step.
 
 ## Weights alone
 
