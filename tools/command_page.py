@@ -19,8 +19,9 @@ INTRODUCTION = """\
 # Commands
 
 Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. Behind an option stands the key
-of the [recipe](recipe.md) that it sets; `--set KEY=VALUE` sets any key, and `ptq recipe keys` lists them. The examples
-are for a folder with a model, its data and a `ptq.toml` that names them.
+of the [recipe](recipe.md) that it sets; `--set KEY=VALUE` sets any key, and `ptq recipe keys` lists them.
+`ptq COMMAND --help` says more of each command. The examples are for a folder with a model, its data and a `ptq.toml` that
+names them.
 
 ## Output
 
@@ -56,6 +57,22 @@ FOLDERS = {"ptq recipe": "project without recipe", "ptq recipe init": "project w
 """Where the examples run, and where those of some commands do; ``tools.pages.folders`` makes them."""
 NOT_RUN = {"torchrun": "it starts four processes; the tests of torchrun start two"}
 """Why examples that begin with a program are not run."""
+MORE = {
+    "ptq calibrate": "amax.md",
+    "ptq merge": "guides/many-machines.md",
+    "ptq export": "amax.md",
+    "ptq evaluate": "metrics.md",
+    "ptq analyze": "analyze.md",
+    "ptq drift": "guides/watching.md",
+    "ptq quantize": "guides/first-model.md",
+    "ptq tune": "tune.md",
+    "ptq verify": "verify.md",
+    "ptq bench": "latency.md",
+    "ptq recipe": "recipe.md",
+    "ptq gate": "guides/ci.md",
+    "ptq report": "report.md",
+}
+"""The page that tells more of a command than the first paragraph of its help."""
 PARAMETER_NAMES = {"minimum": "min"}
 """Parameters whose name in click differs from the setting's: ``min`` is a Python function."""
 
@@ -83,7 +100,7 @@ def _sections(command: click.Command, context: click.Context) -> list[str]:
 
 def _group_section() -> str:
     names = ", ".join(f"[`{name}`](#ptq-{name})" for name in COMMANDS)
-    return "\n\n".join(["## ptq", inspect.cleandoc(cli.help or ""), f"Commands: {names}."]) + "\n"
+    return f"## ptq\n\nCommands: {names}.\n"
 
 
 def _section(command: click.Command, context: click.Context) -> str:
@@ -91,11 +108,18 @@ def _section(command: click.Command, context: click.Context) -> str:
     parts = [
         f"## {context.command_path}",
         f"```text\n{usage}\n```",
-        inspect.cleandoc(command.help or ""),
+        _summary(command, context),
         _options(command, context),
         *_epilog(command.epilog or "", FOLDERS.get(context.command_path, FOLDER)),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _summary(command: click.Command, context: click.Context) -> str:
+    """Return the first paragraph of a command's help, and the page that says the rest."""
+    first = inspect.cleandoc(command.help or "").split("\n\n")[0]
+    page = MORE.get(context.command_path, "")
+    return f"{first} More: [{page}]({page})." if page else first
 
 
 def _options(command: click.Command, context: click.Context) -> str:
