@@ -18,25 +18,25 @@ Row = tuple[str, str, str]
 INTRODUCTION = """\
 # Commands
 
-Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. Behind an option stands the key
-of the [recipe](recipe.md) that it sets; `--set KEY=VALUE` sets any key, and `ptq recipe keys` lists them.
-`ptq COMMAND --help` says more of each command. The examples are for a folder with a model, its data and a `ptq.toml` that
-names them.
+Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. Behind an option
+stands the key of the [recipe](recipe.md) that it sets; `--set KEY=VALUE` sets any key, and `ptq recipe keys`
+lists them. `ptq COMMAND --help` says more of each command. The examples are for a folder with a model, its
+data and a `ptq.toml` that names them.
 
 ## Output
 
 Results go to stdout, everything else to stderr: progress, notes, warnings, the next step, and errors.
 
 - `--json` prints the result as one JSON document.
-- `--quiet` (`-q`) leaves out progress, notes and next steps; commands that write files, and `ptq gate`, then print only
-  verdicts, warnings and paths. Files and exit status are the same.
+- `--quiet` (`-q`) leaves out progress, notes and next steps; commands that write files, and `ptq gate`, then
+  print only verdicts, warnings and paths. Files and exit status are the same.
 - `--debug` adds the traceback to an error.
 
-`--quiet` and `--debug` can be given before or after the command. `ptq --version` also shows plug-ins. Tables fit the
-terminal, or the width in `COLUMNS`.
+`--quiet` and `--debug` can be given before or after the command. `ptq --version` also shows plug-ins. Tables
+fit the terminal, or the width in `COLUMNS`.
 
-In bash (4.4 or later), `eval "$(_PTQ_COMPLETE=bash_source ptq)"` in `~/.bashrc` completes commands, options, keys and
-values; zsh and fish have `zsh_source` and `fish_source`.
+In bash (4.4 or later), `eval "$(_PTQ_COMPLETE=bash_source ptq)"` in `~/.bashrc` completes commands, options,
+keys and values; zsh and fish have `zsh_source` and `fish_source`.
 
 ## Exit status
 
@@ -49,8 +49,8 @@ values; zsh and fish have `zsh_source` and `fish_source`.
 | 130 | interrupted by Ctrl-C; earlier outputs are unchanged |
 | 143 | interrupted by SIGTERM; earlier outputs are unchanged |
 
-After 130 and 143, `calibrate`, `quantize`, `export`, `evaluate` and `tune` continue from their last checkpoint when they
-are run again. The status is the same if nobody reads the output.
+After 130 and 143, `calibrate`, `quantize`, `export`, `evaluate` and `tune` continue from their last
+checkpoint when they are run again. The status is the same if nobody reads the output.
 """
 FOLDER = "project"
 FOLDERS = {"ptq recipe": "project without recipe", "ptq recipe init": "project without recipe"}

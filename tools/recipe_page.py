@@ -26,9 +26,9 @@ from tools.tables import code, listed, table
 INTRODUCTION = """\
 # Recipe
 
-A recipe is a TOML file with settings. Any command takes one as `--set KEY=VALUE`, Python as a keyword argument
-(`batch_size`), and `ptq recipe keys` lists them. [`ptq recipe`](commands.md#ptq-recipe) also writes a commented
-`ptq.toml` for a model, checks recipes, and writes [their schema](recipe.schema.json) for editors;
+A recipe is a TOML file with settings. Any command takes one as `--set KEY=VALUE`, Python as a keyword
+argument (`batch_size`), and `ptq recipe keys` lists them. [`ptq recipe`](commands.md#ptq-recipe) also writes
+a commented `ptq.toml` for a model, checks recipes, and writes [their schema](recipe.schema.json) for editors;
 [`configs/recipes`](../configs/README.md#recipes) has whole ones to copy.
 
 Layers of settings, each of which overrides those before it, key by key:
@@ -39,16 +39,16 @@ Layers of settings, each of which overrides those before it, key by key:
 4. for `ptq export` and `ptq evaluate`: the flags of the calibration that its statistics depend on
 5. flags and `--set`; both may give a key only if they agree
 
-- A list replaces the earlier list, and so does a section `[weights]` or `[activations]` that names a quantizer.
-  [Overrides](#override) of flags follow those of recipes.
-- After `--set`, texts need no quotes, a list may be `1,2,3`, and an entry of a table has its name behind the key:
-  `--set gate.max_drop.top1=1%`. `run.restart`, `run.evaluate`, `run.thumbnails` and `run.suffix` hold for one command,
-  and no recipe has them.
-- Paths in a recipe are relative to its folder, in a flag to the current one. Code that a recipe names runs if you named
-  the recipe with `--recipe`, or [trust the code](../SECURITY.md#code-that-a-recipe-names).
-- The resolved recipe is `recipe.toml` in the run directory. `ptq export` and `ptq evaluate` read it if there is neither
-  `./ptq.toml` nor `--recipe`; a preset that is named overrides it. Where nothing names data, they use the run's, and
-  say so ([0022](decisions/0022-what-a-run-remembers.md)).
+- A list replaces the earlier list, and so does a section `[weights]` or `[activations]` that names a
+  quantizer. [Overrides](#override) of flags follow those of recipes.
+- After `--set`, texts need no quotes, a list may be `1,2,3`, and an entry of a table has its name behind the
+  key: `--set gate.max_drop.top1=1%`. `run.restart`, `run.evaluate`, `run.thumbnails` and `run.suffix` hold
+  for one command, and no recipe has them.
+- Paths in a recipe are relative to its folder, in a flag to the current one. Code that a recipe names runs if
+  you named the recipe with `--recipe`, or [trust the code](../SECURITY.md#code-that-a-recipe-names).
+- The resolved recipe is `recipe.toml` in the run directory. `ptq export` and `ptq evaluate` read it if there
+  is neither `./ptq.toml` nor `--recipe`; a preset that is named overrides it. Where nothing names data, they
+  use the run's, and say so ([0022](decisions/0022-what-a-run-remembers.md)).
 
 What has no default below is not set.
 """

@@ -36,7 +36,9 @@ def listed(entries: Sequence[tuple[str, str, str]]) -> str:
         - a (integer): Bits.
         - b: Axis.
     """
-    lines = [(f"{name} ({detail})" if detail else name, " ".join(text.split())) for name, detail, text in entries]
+    lines = [
+        (f"{name} ({detail})" if detail else name, " ".join(text.split())) for name, detail, text in entries
+    ]
     return "\n".join(f"- {name}: {text}" for name, text in lines)
 
 
