@@ -35,8 +35,8 @@ Results go to stdout, everything else to stderr: progress, notes, warnings, the 
 `--quiet` and `--debug` can be given before or after the command. `ptq --version` also shows plug-ins. Tables
 fit the terminal, or the width in `COLUMNS`.
 
-In bash (4.4 or later), `eval "$(_PTQ_COMPLETE=bash_source ptq)"` in `~/.bashrc` completes commands, options,
-keys and values; zsh and fish have `zsh_source` and `fish_source`.
+In bash (4.4 or later), `eval "$(_PTQ_COMPLETE=bash_source ptq)"` in `~/.bashrc` completes commands, options
+and choices; zsh and fish have `zsh_source` and `fish_source`.
 
 ## Exit status
 
