@@ -1,7 +1,7 @@
 """Accuracy of the sample models with each amax method: int8 against float.
 
 python -m benchmarks.amax_accuracy            print the table
-python -m benchmarks.amax_accuracy --write    also write it to docs/amax.md
+python -m benchmarks.amax_accuracy --write    also write it to benchmarks/RESULTS.md
 """
 
 import tempfile
@@ -12,7 +12,7 @@ from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import evaluate_run, run_ptq
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "amax.md"
+PAGE = ROOT / "benchmarks" / "RESULTS.md"
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 SETTINGS = (
     "--amax max",

@@ -3,7 +3,7 @@
 The table has accuracy, SQNR, file size, and the share of integer layers.
 
 python -m benchmarks.presets            print the table
-python -m benchmarks.presets --write    also write it to docs/quantizers.md
+python -m benchmarks.presets --write    also write it to benchmarks/RESULTS.md
 """
 
 import tempfile
@@ -17,7 +17,7 @@ from ptq_cli.recipe.known_modes import STATIC
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, preset_layer, preset_names
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "quantizers.md"
+PAGE = ROOT / "benchmarks" / "RESULTS.md"
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 HEADER = ("sample", "preset", "top-1, float", "top-1", "SQNR", "file", "of float", "integer layers")
 

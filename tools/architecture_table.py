@@ -1,4 +1,4 @@
-"""Quantize each architecture of the tests, and write the table in ``docs/architectures.md``.
+"""Quantize each architecture of the tests, and write the table in ``benchmarks/RESULTS.md``.
 
 python -m tools.architecture_table
 """
@@ -12,7 +12,7 @@ from tests.architectures.registry import ARCHITECTURES
 from tools.marked import write_part
 from tools.tables import table
 
-PAGE = Path(__file__).parent.parent / "docs" / "architectures.md"
+PAGE = Path(__file__).parent.parent / "benchmarks" / "RESULTS.md"
 HEADER = ("architecture", "SQNR", "integer share", "operators in integers", "in float, the most frequent")
 MOST_FREQUENT = 3
 

@@ -11,35 +11,32 @@ import click
 from ptq_cli.cli.main import COMMANDS, cli
 from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE
 from ptq_cli.terminal.options.help_sections import GLOBAL, SECTIONS, options_by_section
-from tools.tables import code, table
+from tools.tables import code, listed
 
 Row = tuple[str, str, str]
-"""An option, what it means, and the keys that it sets."""
+"""An option, the keys that it sets, and what it means."""
 INTRODUCTION = """\
 # Commands
 
-Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. The last column of
-each table names the key of the [recipe](recipe.md) that a flag sets. `--set KEY=VALUE` sets any key, and
-`ptq recipe keys` lists them. `eval "$(_PTQ_COMPLETE=bash_source ptq)"` lets Bash complete commands, options
-and choices; Zsh and Fish have `zsh_source` and `fish_source`.
+Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. Behind an option
+stands the key of the [recipe](recipe.md) that it sets; `--set KEY=VALUE` sets any key, and `ptq recipe keys`
+lists them. `ptq COMMAND --help` says more of each command. The examples are for a folder with a model, its
+data and a `ptq.toml` that names them.
 
 ## Output
 
 Results go to stdout, everything else to stderr: progress, notes, warnings, the next step, and errors.
 
-- `--json` prints the result as one JSON document instead of lines and tables.
-- `--quiet` (`-q`) leaves out progress, notes and next steps: stderr has only warnings and errors. Commands
-  that write files, and `ptq gate`, print only verdicts, warnings and paths; the other commands print their
-  result as always. Files, exit status and `--json` are the same.
+- `--json` prints the result as one JSON document.
+- `--quiet` (`-q`) leaves out progress, notes and next steps; commands that write files, and `ptq gate`, then
+  print only verdicts, warnings and paths. Files and exit status are the same.
 - `--debug` adds the traceback to an error.
 
-`--quiet` and `--debug` can be given before or after the command. `ptq --version` also shows the installed
-plug-ins.
+`--quiet` and `--debug` can be given before or after the command. `ptq --version` also shows plug-ins. Tables
+fit the terminal, or the width in `COLUMNS`.
 
-The examples are for a folder with a model, its data and a `ptq.toml` that names them.
-
-Tables fit the terminal, or the width in `COLUMNS`: a narrow one has fewer columns, or a line for each name.
-Lines in a pipe are not wrapped.
+In bash (4.4 or later), `eval "$(_PTQ_COMPLETE=bash_source ptq)"` in `~/.bashrc` completes commands, options
+and choices; zsh and fish have `zsh_source` and `fish_source`.
 
 ## Exit status
 
@@ -53,14 +50,29 @@ Lines in a pipe are not wrapped.
 | 143 | interrupted by SIGTERM; earlier outputs are unchanged |
 
 After 130 and 143, `calibrate`, `quantize`, `export`, `evaluate` and `tune` continue from their last
-checkpoint when they are run again. The status is the same if nobody reads the output, or if stdout and stderr
-are closed.
+checkpoint when they are run again. The status is the same if nobody reads the output.
 """
 FOLDER = "project"
 FOLDERS = {"ptq recipe": "project without recipe", "ptq recipe init": "project without recipe"}
 """Where the examples run, and where those of some commands do; ``tools.pages.folders`` makes them."""
 NOT_RUN = {"torchrun": "it starts four processes; the tests of torchrun start two"}
 """Why examples that begin with a program are not run."""
+MORE = {
+    "ptq calibrate": "amax.md",
+    "ptq merge": "guides/many-machines.md",
+    "ptq export": "amax.md",
+    "ptq evaluate": "metrics.md",
+    "ptq analyze": "analyze.md",
+    "ptq drift": "guides/watching.md",
+    "ptq quantize": "guides/first-model.md",
+    "ptq tune": "tune.md",
+    "ptq verify": "verify.md",
+    "ptq bench": "latency.md",
+    "ptq recipe": "recipe.md",
+    "ptq gate": "guides/ci.md",
+    "ptq report": "report.md",
+}
+"""The page that tells more of a command than the first paragraph of its help."""
 PARAMETER_NAMES = {"minimum": "min"}
 """Parameters whose name in click differs from the setting's: ``min`` is a Python function."""
 
@@ -88,10 +100,7 @@ def _sections(command: click.Command, context: click.Context) -> list[str]:
 
 def _group_section() -> str:
     names = ", ".join(f"[`{name}`](#ptq-{name})" for name in COMMANDS)
-    change, *lines = _examples(cli.epilog or "")
-    example = [f"In `{change.removeprefix('cd ')}`:", _block(None, lines, change.rpartition("/")[2])]
-    parts = ["## ptq", inspect.cleandoc(cli.help or ""), f"Commands: {names}."]
-    return "\n\n".join([*parts, *example]) + "\n"
+    return f"## ptq\n\nCommands: {names}.\n"
 
 
 def _section(command: click.Command, context: click.Context) -> str:
@@ -99,27 +108,33 @@ def _section(command: click.Command, context: click.Context) -> str:
     parts = [
         f"## {context.command_path}",
         f"```text\n{usage}\n```",
-        inspect.cleandoc(command.help or ""),
+        _summary(command, context),
         _options(command, context),
         *_epilog(command.epilog or "", FOLDERS.get(context.command_path, FOLDER)),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def _summary(command: click.Command, context: click.Context) -> str:
+    """Return the first paragraph of a command's help, and the page that says the rest."""
+    first = inspect.cleandoc(command.help or "").split("\n\n")[0]
+    page = MORE.get(context.command_path, "")
+    return f"{first} More: [{page}]({page})." if page else first
+
+
 def _options(command: click.Command, context: click.Context) -> str:
-    """Return the options of a command: a table of its own, and the names of those that it shares."""
-    shared, rows, others = {row[:2] for row in shared_rows()}, [], []
+    """Return the options of a command: a list of its own, and the names of those that it shares."""
+    shared, rows, others = {row[::2] for row in shared_rows()}, [], []
     for section, found in options_by_section(command, context).items():
         for option in found if section != GLOBAL else ():
             row = _row(option, context)
-            if row[:2] in shared:
+            if row[::2] in shared:
                 others += [code(option.opts[0])]
             else:
                 rows.append(row)
-    header = ["option", "meaning", *(["sets"] if any(row[2] for row in rows) else [])]
-    own = [table(header, [row[: len(header)] for row in rows])] if rows else []
-    listed = [f"[Shared options](#shared-options): {', '.join(others)}."] if others else []
-    return "\n\n".join([*own, *listed])
+    own = [listed(rows)] if rows else []
+    names = [f"[Shared options](#shared-options): {', '.join(others)}."] if others else []
+    return "\n\n".join([*own, *names])
 
 
 @cache
@@ -137,23 +152,27 @@ def shared_rows() -> tuple[Row, ...]:
             found[section] += [_row(option, context) for option in options]
     del found[GLOBAL]
     # Commands without a recipe have some of them, too, which set no key there.
-    keys = {row[:2]: row[2] for rows in found.values() for row in rows if row[2]}
-    counts = [Counter(row[:2] for row in rows) for rows in found.values()]
-    several = [(*row, keys.get(row, "")) for rows in counts for row, count in rows.items() if count > 1]
+    keys = {row[::2]: row[1] for rows in found.values() for row in rows if row[1]}
+    counts = [Counter(row[::2] for row in rows) for rows in found.values()]
+    several = [
+        (name, keys.get((name, meaning), ""), meaning)
+        for rows in counts
+        for (name, meaning), count in rows.items()
+        if count > 1
+    ]
     # An option of which two groups of commands mean different things is described with each.
     names = Counter(name for name, _, _ in several)
     return tuple(row for row in several if names[row[0]] == 1)
 
 
 def _shared_section() -> str:
-    rows = table(["option", "meaning", "sets"], list(shared_rows()))
     said = "These mean the same in every command that has them. Commands without `--recipe` set no keys."
-    return f"## Shared options\n\n{said}\n\n{rows}\n"
+    return f"## Shared options\n\n{said}\n\n{listed(shared_rows())}\n"
 
 
 def _row(option: click.Option, context: click.Context) -> Row:
     takes_recipe = any(item.name in ("recipe", "budget") for item in context.command.params)
-    return _spelling(option, context), _meaning(option), _keys(option) if takes_recipe else ""
+    return _spelling(option, context), _keys(option) if takes_recipe else "", _meaning(option)
 
 
 def _spelling(option: click.Option, context: click.Context) -> str:

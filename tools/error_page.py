@@ -11,12 +11,10 @@ HELP = Path(__file__).parent / "errors.toml"
 INTRODUCTION = """\
 # Errors
 
-If the input cannot be used, a command ends with exit status 2 and prints an error line with a code, and a
-line with a hint. In Python the same error is a class of `ptq_cli.core.errors`, a subclass of
-`ptq_cli.PtqError` with `code`, `message` and `hint`. `--debug` shows the traceback.
-
-Exit status 1 with `bug in ptq` means that the error is in ptq itself: run the command again with `--debug`,
-and report what it prints.
+If an input cannot be used, a command prints one line with a code, one with a hint, and ends with status 2. In
+Python the error is a class of `ptq_cli.core.errors`, a subclass of `ptq_cli.PtqError` with `code`, `message`
+and `hint`. Status 1 with `bug in ptq` is an error in ptq itself: add `--debug`, which shows the traceback,
+and report it.
 """
 
 

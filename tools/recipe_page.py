@@ -21,44 +21,36 @@ from ptq_cli.recipe.declaration import REQUIRED, Setting
 from ptq_cli.recipe.quantizer_families import FAMILIES
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET
 from ptq_cli.recipe.schema import SETTINGS, sections
-from tools.tables import code, table
+from tools.tables import code, listed, table
 
 INTRODUCTION = """\
 # Recipe
 
-A recipe is a TOML file with settings. `ptq recipe keys` lists them; a command takes any of them as `--set
-KEY=VALUE`, and the Python API as keyword arguments (`batch_size`). Each layer of settings overrides those
-before it, key by key; a list replaces the whole earlier list, and [overrides](#override) of flags follow
-those of recipes:
+A recipe is a TOML file with settings. Any command takes one as `--set KEY=VALUE`, Python as a keyword
+argument (`batch_size`), and `ptq recipe keys` lists them. [`ptq recipe`](commands.md#ptq-recipe) also writes
+a commented `ptq.toml` for a model, checks recipes, and writes [their schema](recipe.schema.json) for editors;
+[`configs/recipes`](../configs/README.md#recipes) has whole ones to copy.
+
+Layers of settings, each of which overrides those before it, key by key:
 
 1. the preset (`--preset`, default `{preset}`; [all presets](../configs/README.md#presets))
-2. `./ptq.toml`, if the current folder has one
+2. `./ptq.toml`
 3. `--recipe FILE`
 4. for `ptq export` and `ptq evaluate`: the flags of the calibration that its statistics depend on
-5. the flags and `--set`; both may give a key only if they agree
+5. flags and `--set`; both may give a key only if they agree
 
-After `--set`, a text is written as it is, other values as in TOML, and a list also as `1,2,3`:
-`--set image.mean=0.5,0.4,0.3`. An entry of a table has its name behind the key: `--set
-gate.max_drop.top1=1%`. Of two values for a key, the last one counts. Keys of `[run]` hold for one command,
-and no recipe has them: `run.restart`, `run.evaluate`, `run.thumbnails`.
+- A list replaces the earlier list, and so does a section `[weights]` or `[activations]` that names a
+  quantizer. [Overrides](#override) of flags follow those of recipes.
+- After `--set`, texts need no quotes, a list may be `1,2,3`, and an entry of a table has its name behind the
+  key: `--set gate.max_drop.top1=1%`. `run.restart`, `run.evaluate`, `run.thumbnails` and `run.suffix` hold
+  for one command, and no recipe has them.
+- Paths in a recipe are relative to its folder, in a flag to the current one. Code that a recipe names runs if
+  you named the recipe with `--recipe`, or [trust the code](../SECURITY.md#code-that-a-recipe-names).
+- The resolved recipe is `recipe.toml` in the run directory. `ptq export` and `ptq evaluate` read it if there
+  is neither `./ptq.toml` nor `--recipe`; a preset that is named overrides it. Where nothing names data, they
+  use the run's, and say so ([0022](decisions/0022-what-a-run-remembers.md)).
 
-A section `[weights]` or `[activations]` that names a quantizer replaces the section of all earlier layers. A
-preset that is named on the command line overrides `recipe.toml` in the run directory.
-
-Code that a recipe names runs if you named the recipe, with `--recipe`, or trust the code: `--trust-code`
-[is remembered](../SECURITY.md#code-that-a-recipe-names).
-
-An unknown key is an error that names the nearest known one. A path in a recipe is relative to the recipe's
-folder, a path in a flag to the current folder. What has no default below is not set.
-
-`ptq calibrate`, `ptq export` and `ptq quantize` write the resolved recipe to `recipe.toml` in the run
-directory. `ptq export` and `ptq evaluate` read it if there is neither `./ptq.toml` nor `--recipe`; otherwise,
-if neither a recipe nor a flag names data, they use the data of the run directory and say so
-([0022](decisions/0022-what-a-run-remembers.md)).
-
-[`ptq recipe`](commands.md#ptq-recipe) writes a commented `ptq.toml` for a model, checks recipes, and writes
-[their JSON Schema](recipe.schema.json) for editors. Whole recipes to copy are in
-[`configs/recipes`](../configs/README.md#recipes).
+What has no default below is not set.
 """
 BELOW = {
     "weights": "\nThe quantizers' formulas are in [quantizers.md](quantizers.md).\n",
@@ -94,7 +86,7 @@ def _section(name: str, kind: Any, several: bool) -> str:
     rows = [(*_setting(item), families.get(item.key.partition(".")[2]) or item.sentence()) for item in found]
     # A list of tables is written as one [[name]] per table.
     title = f"[[{name}]]" if several else name
-    lines = table(["setting", "type, default", "meaning"], rows)
+    lines = listed(rows)
     return f"## {title}\n\n{summary}\n\n{lines}\n{BELOW.get(name, '')}"
 
 
@@ -150,7 +142,7 @@ def _names() -> str:
         ("`calibration.method`", _listed(COLLECTORS)),
         ("`amax.method`, `override.amax`", _listed((AUTO, *METHODS))),
         ("`amax.weight_method`, `override.weight_amax`", _listed(METHODS)),
-        ("`evaluation.metrics`", f"{_listed(asked)}, or code; see [metrics.md](metrics.md)"),
+        ("`evaluation.metrics`", f"{_listed(asked)}, or [code](metrics.md)"),
         (
             "`gate.max_drop`",
             f"those up to {code(list(LABEL_METRICS)[-1])}, or your own metric, if both models have it",
@@ -158,7 +150,7 @@ def _names() -> str:
         ("`gate.max_ratio`", f"{_listed(errors)}, or your own metric, if it is better when lower"),
         ("`gate.max_regression`", f"all of them, and those always computed: {_listed(PAIR_METRICS)}"),
         ("`gate.min`", f"the same without {_listed(ceilings)}"),
-        ("`quantization.target`", f"{_listed(target_names())}; see [targets.md](targets.md)"),
+        ("`quantization.target`", f"{_listed(target_names())}, or [a file](targets.md)"),
     ]
     parts = [
         "## Names",

@@ -1,4 +1,4 @@
-"""Markdown tables of plain text."""
+"""Markdown tables and lists of plain text."""
 
 from collections.abc import Sequence
 
@@ -24,6 +24,22 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """
     lines = [header, ["---"] * len(header), *([cell(text) for text in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def listed(entries: Sequence[tuple[str, str, str]]) -> str:
+    """Return a Markdown list of names, each with what is said of it in brackets and a sentence.
+
+    A list holds long sentences, for which the columns of a table are too narrow on a phone.
+
+    Example:
+        >>> print(listed([("a", "integer", "Bits."), ("b", "", "Axis.")]))
+        - a (integer): Bits.
+        - b: Axis.
+    """
+    lines = [
+        (f"{name} ({detail})" if detail else name, " ".join(text.split())) for name, detail, text in entries
+    ]
+    return "\n".join(f"- {name}: {text}" for name, text in lines)
 
 
 def code(text: str) -> str:

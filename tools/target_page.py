@@ -11,13 +11,15 @@ from typing import Any
 
 from ptq_cli.plan.target.rules import ActivationRule, BiasRule, BlockRule, OpRule, Target, WeightRule
 from ptq_cli.plan.target.target_file import load_target, target_names
-from tools.tables import code, table
+from tools.tables import code, listed, table
 
 INTRODUCTION = """\
 # Targets
 
 A target is a [table of rules](decisions/0006-targets-as-tables.md): which operators a runtime computes in
-integers, and what a model must look like for that.
+integers, and what a model must look like for that. `--target` takes a name, or a `.toml` file with [a table
+of your own](#write-a-target-from-scratch). A calibration can be exported for another target that quantizes no
+further tensors, as `tensorrt` after `ort-cpu`.
 
 <!-- folder: digits -->
 ```bash
@@ -25,76 +27,64 @@ ptq inspect model.onnx --target openvino
 ptq quantize model.onnx --data calib.npz --target tensorrt
 ```
 
-A name that ends with `.toml` or contains a `/` is a file with [a table of your
-own](#write-a-target-from-scratch); in a recipe, its path is relative to the recipe. A calibration can be
-exported for another target that quantizes no further tensors, as `tensorrt` after `ort-cpu`.
-
 ## Targets that come with ptq
 
 {targets}
 
 - **ort-cpu** follows the graphs that ONNX Runtime 1.31 makes.
-- **openvino** (`pip install 'ptq-cli[openvino]'`) follows the execution graphs of OpenVINO 2026.4.
-  `ptq evaluate`, `verify`, `bench` and the gates run on OpenVINO
-  ([0007](decisions/0007-runtimes-and-float-formats.md)), with float32 for what is not integer; `ptq
-  analyze` runs on ONNX Runtime. `--prefer latency` is refused: its operators cannot be measured one by
-  one. On ARM, OpenVINO 2026.4 computes Convs whose input has another zero point than 0 in float, and
-  a file of `ort-cpu` with padded channels of an image fails to compile there ("Convolution input precision
-  should be single"): use this target ([measured](../benchmarks/RESULTS.md#openvino-on-arm)).
-- **tensorrt** ([tensorrt.md](tensorrt.md)): of a residual Add, the side that comes from a Conv stays
-  float, so that Conv, Add and Relu become one kernel. All inputs and the output of a Concat share one
-  scale. Weights are floats on the grid behind a pair ([0006](decisions/0006-targets-as-tables.md)): the
-  file is as large as the float model, the engine is not.
-- **qnn** ([guide](guides/qualcomm.md)) is for Qualcomm's HTP: pairs of one type around every operator,
-  uint16 by an override, Sigmoid, Tanh and Softmax with the scales that their kernels have built in, static
-  shapes (`--set model.input_shape.batch=1`). `ptq verify` and `evaluate` run on the HTP simulator where it is
-  installed ([0028](decisions/0028-the-htp-and-its-simulator.md)).
-- **generic** is for compilers that ptq does not know. ONNX Runtime computes its Conv before a Relu in
-  float.
+- **openvino** (`pip install 'ptq-cli[openvino]'`) follows those of OpenVINO 2026.4, on which `ptq evaluate`,
+  `verify`, `bench` and the gates run, in float32 where they are not integer
+  ([0007](decisions/0007-runtimes-and-float-formats.md)). `ptq analyze` runs on ONNX Runtime, and `--prefer
+  latency` is refused. On ARM, OpenVINO computes Convs whose input has another zero point than 0 in float, and
+  cannot compile a file of `ort-cpu` with padded channels of an image ("Convolution input precision should be
+  single"; [measured](../benchmarks/RESULTS.md#openvino-on-arm)).
+- **tensorrt** ([page](tensorrt.md)): the side of a residual Add that comes from a Conv stays float, so that
+  Conv, Add and Relu are one kernel. Inputs and output of a Concat share one scale. Weights are floats behind
+  a pair: the file is as large as float, the engine is not.
+- **qnn** ([guide](guides/qualcomm.md)) is for Qualcomm's HTP.
+- **generic** is for compilers that ptq does not know. ONNX Runtime computes its Conv before a Relu in float.
 
-The weights of LSTM, GRU and RNN are int8 and need no calibration; `tensorrt` keeps them in float.
-`ort-cpu` computes an LSTM from 32,768 weights in a direction on with DynamicQuantizeLSTM, which finds
-ranges at each run, and others in float; `kernel = ""` under `[op.LSTM]` in a table of your own computes
-all of them in float ([0010](decisions/0010-weights-in-the-file.md)).
+Weights of LSTM, GRU and RNN are int8 without calibration; `tensorrt` keeps them in float. `ort-cpu` computes
+an LSTM from 32,768 weights in a direction on with DynamicQuantizeLSTM, which finds ranges at each run, and
+others in float; `kernel = ""` under `[op.LSTM]` computes all in float
+([0010](decisions/0010-weights-in-the-file.md)).
 
-Tied tensors share one scale and zero point, from their merged statistics. To keep layers in float or give
-them other integers, use `--exclude`, [`[[override]]`](recipe.md#override); what the
-target cannot do is an error.
+Tied tensors share one scale and zero point. `--exclude` and [`[[override]]`](recipe.md#override) keep layers
+in float or give them other integers; what the target cannot do is an error.
 
 ## The same sums on every processor
 
-On x86 processors without VNNI (most AMD processors before Zen 4, Intel's before Ice Lake) the kernels of
-ONNX Runtime and OpenVINO add two products of an unsigned activation and a signed weight in 16 bits, which
-saturate: 255 * 127 + 255 * 127 = 64,770, beyond 32,767. Only two weights of one sign whose magnitudes add
-up to more than 128 can do that. `ort-cpu`, `openvino` and `generic` (`weight.pair_sum = 128`) enlarge
-each channel's scale by what its worst pair needs: the integer sums are the same with VNNI and without, on
-ARM and in WebAssembly, at the same speed. That alone costs up to 1.3 dB of SQNR on 17 of 18 networks, and
-2.3 dB on one; how Convs are rounded makes up for it on most of them
-([results](../benchmarks/RESULTS.md#weights-for-every-processor);
-[0025](decisions/0025-pairs-of-weights.md)).
+On x86 processors without VNNI (most of AMD before Zen 4, of Intel before Ice Lake) the kernels of ONNX
+Runtime and OpenVINO add two products of an unsigned activation and a signed weight in 16 bits, which
+saturate: 255 * 127 + 255 * 127 = 64,770, beyond 32,767. (Those for AVX and SSE alone add in 32 bits.) Only
+two weights of one sign whose magnitudes add up to more than 128 can do that. So `ort-cpu`, `openvino` and
+`generic` (`weight.pair_sum = 128`) enlarge each channel's scale by what its worst pair needs: the sums are
+the same with VNNI and without, on ARM and in WebAssembly, at the same speed.
 
-`ptq verify` counts in any file what can saturate ([verify.md](verify.md#on-every-processor));
-[processors.md](processors.md) says how the sums are compared on emulated processors. If all your
-processors have VNNI, [`ort-cpu-vnni.toml`](../configs/README.md#targets) lets weights take the whole of 8
-bits.
+That alone costs up to 1.3 dB on 17 of 18 networks, and 2.3 dB on one; how Convs are rounded, or recovery,
+makes up for it on most ([results](../benchmarks/RESULTS.md#weights-for-every-processor);
+[0025](decisions/0025-pairs-of-weights.md)). If all your processors have VNNI,
+[`ort-cpu-vnni.toml`](../configs/README.md#targets) lets weights take the whole of 8 bits. `ptq verify` counts
+[in any file](verify.md#on-every-processor) what can saturate; [emulated
+processors](../CONTRIBUTING.md#emulated-processors) compare the sums each night. Rounding differs anyway:
+float operators in their last bits, and on ARM a QLinearAdd by a step.
 
 ## Weights alone
 
-With `--set activations.mode=float` ([weight_only.md](weight_only.md)), for kernels that read a scale for each
-block:
+Kernels that read a scale for each block, for `--set activations.mode=float` ([page](weight_only.md)):
 
 {blocks}
 
 ## Ranges found at each run
 
-With `--set activations.mode=dynamic` ([dynamic.md](dynamic.md)):
+For `--set activations.mode=dynamic` ([page](dynamic.md)):
 
 {dynamic}
 
 ## Write a target from scratch
 
-Suppose an accelerator has int8 activations and weights with zero points of 0, an int32 bias, a table for
-Sigmoid that gives uint8, a Relu within the operator before it, and multiplies with 7 bits of a weight.
+An accelerator with symmetric int8, int32 biases, a table for Sigmoid that gives uint8, a Relu within the
+operator before it, and products with 7 bits of a weight:
 
 <!-- folder: cifar10_cnn -->
 <!-- file: my-npu.toml -->
@@ -102,8 +92,7 @@ Sigmoid that gives uint8, a Relu within the operator before it, and multiplies w
 {example}```
 
 ```bash
-ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15
-ptq verify --target ./my-npu.toml
+ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15 ptq verify --target ./my-npu.toml
 ```
 
 `ptq verify` checks the file against the table. `extends` starts from another table:
@@ -116,8 +105,8 @@ ptq verify --target ./my-npu.toml
 ptq inspect model.pt --target ./tensorrt-10.toml
 ```
 
-[`configs/targets`](../configs/README.md#targets) has files to copy. A mistake is an error that names file
-and key.
+[`configs/targets`](../configs/README.md#targets) has files to copy. A mistake is an error that names file and
+key.
 
 ## Every key
 """
@@ -261,7 +250,7 @@ def _section(title: str, kind: type) -> str:
     ]
     summary = (inspect.getdoc(kind) or "").splitlines()[0].partition(": ")[2].replace("``", "`")
     about = _sentence(summary)
-    return f"### {title}\n\n{about}\n\n{table(['key', 'type, default', 'meaning'], rows)}\n"
+    return f"### {title}\n\n{about}\n\n{listed(rows)}\n"
 
 
 def _described(text: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ MAX_DROP=${MAX_DROP:-top1=0.01}
 MAX_REGRESSION=${MAX_REGRESSION:-top1=0.002}
 
 if [ -n "${BASELINE:-}" ]; then
-    ptq compare "$BASELINE" "$REPORT" || exit $?
+    ptq report "$BASELINE" "$REPORT" || exit $?
     set -- "$@" --baseline "$BASELINE" --max-regression "$MAX_REGRESSION"
 fi
 ptq gate "$REPORT" --max-drop "$MAX_DROP" "$@"

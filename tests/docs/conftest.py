@@ -34,7 +34,7 @@ def make_sample(tmp_path: Path) -> MakeSample:
 
 def shortened(words: list[str]) -> list[str]:
     """Words of a command that measures for a moment only, unless they say how long."""
-    is_long = words[0] == "bench" and not {"--seconds", "--runs"} & set(words)
+    is_long = words[0] == "bench" and not {"--seconds", "--runs", "--operators"} & set(words)
     return [*words, "--seconds", "0.2"] if is_long else words
 
 

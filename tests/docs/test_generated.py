@@ -111,11 +111,11 @@ def test_every_error_code_is_described() -> None:
 def test_every_setting_is_described(section: str) -> None:
     text = sections("recipe.md")[section]
     settings = [item.name for item in fields(getattr(Recipe(), section))]
-    assert re.findall(r"^\| `(\w+)` \| .+ \| .+ \|$", text, re.MULTILINE) == settings
+    assert re.findall(r"^- `(\w+)` \(.+?\): .+$", text, re.MULTILINE) == settings
 
 
 def test_every_setting_of_an_override_is_described() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|", sections("recipe.md")["[[override]]"], re.MULTILINE)
+    rows = re.findall(r"^- `(\w+)` \(", sections("recipe.md")["[[override]]"], re.MULTILINE)
     assert rows == [item.name for item in fields(OverrideSettings)]
 
 

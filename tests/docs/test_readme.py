@@ -13,12 +13,19 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def test_the_recipe_says_what_the_flags_above_it_say(tmp_path: Path) -> None:
     make("digits", tmp_path)
-    flags = {"arch": "model.py:build", "data": "calib.npz", "eval_data": "eval.npz", "metric": ["top1"]}
-    request = Request(settings={**flags, "max_drop": {"top1": 0.01}}, model=Path("model.pt"), folder=tmp_path)
+    flags = {"data": "calib.npz", "eval_data": "eval.npz", "metric": ["top1"], "max_drop": {"top1": 0.05}}
+    request = Request(settings=flags, model=Path("model.onnx"), folder=tmp_path)
     wanted = resolve(request).recipe
     (text,) = [block.text for block in blocks(README) if block.language == "toml"]
     (tmp_path / "ptq.toml").write_text(text, encoding="utf-8")
     assert resolve(Request(settings={}, folder=tmp_path)).recipe == wanted
+
+
+def test_no_block_leaves_the_folder_in_which_it_was_pasted() -> None:
+    pasted = [block for block in blocks(README) if block.language in ("bash", "console")]
+    lines = [line for block in pasted for line in block.text.splitlines()]
+    assert len(pasted) > 3
+    assert [line for line in lines if re.match(r"(\$ )?(cd|pushd|exec) ", line)] == []
 
 
 def test_every_make_target_that_is_named_exists() -> None:

@@ -26,7 +26,7 @@ def test_every_target_is_on_the_page() -> None:
 @each_case("title, kind", SECTIONS, ids=[title for title, _ in SECTIONS])
 def test_every_key_is_described(title: str, kind: type) -> None:
     section = PAGE.partition(f"### {title}\n")[2].partition("\n### ")[0]
-    assert re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE) == [item.name for item in fields(kind)]
+    assert re.findall(r"^- `(\w+)` \(", section, re.MULTILINE) == [item.name for item in fields(kind)]
 
 
 @pytest.mark.parametrize("text", [EXAMPLE, EXTENDING], ids=["from scratch", "extends"])
