@@ -88,7 +88,7 @@ def test_every_command_takes_such_a_run(network: Path, ptq: Any) -> None:
 @pytest.mark.parametrize("granularity", ["row", "tensor"])
 def test_static_dynamic_weights_alone_and_float_in_one_model(network, ptq, granularity):
     overrides = f"--override down:activations.mode=dynamic,activations.granularity={granularity}"
-    overrides += " --override head:activations.mode=float --exclude up --prefer size"
+    overrides += " --override head:activations.mode=float --exclude up --set export.prefer=size"
     found = ptq(
         f"quantize model.onnx --data data.npz --recover none {overrides} --set evaluation.latency=false"
     )

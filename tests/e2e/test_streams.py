@@ -148,7 +148,7 @@ def test_every_kind_of_state_is_carried(place: Path, ptq: Any, request: pytest.F
     name = request.node.callspec.params["place"]
     metric = " --metric perplexity --metric next_token_agreement" if name == "decoder" else ""
     words = f"quantize m.onnx --data a.npz --eval-data b.npz --set run.evaluate=true{metric}"
-    made = ptq(f"{words} --prefer size")
+    made = ptq(f"{words} --set export.prefer=size")
     assert made.status == 0, made.err
     report = json.loads((place / "ptq-run/report.json").read_text())
     assert report["stream"]["carried"] == CARRIED[name]
@@ -189,7 +189,7 @@ def test_recordings_of_many_lengths_in_files_are_cut_from_rows_of_values(place: 
 
 def test_what_is_carried_holds_for_every_command(place: Path, ptq: Any) -> None:
     assert ptq("calibrate m.onnx --data a.npz --carry h_out=h --steps 8").status == 0
-    assert ptq("export --recover round --prefer size").status == 0
+    assert ptq("export --recover round --set export.prefer=size").status == 0
     for words in ("verify", "bench model.float.onnx model.int8.onnx --seconds 0.1"):
         files = words.replace("model.", "ptq-run/model.")
         assert ptq(files).status == 0, files
