@@ -69,7 +69,7 @@ def test_each_model_goes_on_behind_its_own_caches(folder: Path, ptq: Any) -> Non
     (folder / "m.onnx").write_bytes(serialized(build(DECODER)))
     for seed, file in enumerate(("a.npz", "b.npz")):
         np.savez(folder / file, input_ids=walks("decoder", seed))
-    assert ptq("quantize m.onnx --data a.npz --prefer size").status == 0
+    assert ptq("quantize m.onnx --data a.npz --set export.prefer=size").status == 0
     made = ptq(f"evaluate --eval-data b.npz --generate {ADDED}")
     assert made.status == 0, made.err
 
@@ -97,7 +97,7 @@ def test_whole_sequences_grow_and_the_first_difference_is_where_a_row_was_change
     folder: Path, ptq: Any, length: str
 ) -> None:
     chain(folder, length)
-    words = "--data a.npz --eval-data a.npz --prefer size"
+    words = "--data a.npz --eval-data a.npz --set export.prefer=size"
     made = ptq(f"quantize m.onnx {words} --set evaluation.generate={ADDED} --min generated_equal=0.99")
     assert made.status == 0, made.err
     told = report(folder)["generation"]
@@ -153,7 +153,7 @@ BAD: dict[str, tuple[str, str, str, str]] = {
 
 def test_what_cannot_be_continued_is_refused(folder: Path, ptq: Any, refuse: Any) -> None:
     chain(folder, "16")
-    assert ptq("quantize m.onnx --data a.npz --prefer size").status == 0
+    assert ptq("quantize m.onnx --data a.npz --set export.prefer=size").status == 0
     for words, code, text, hint in BAD.values():
         refuse(f"evaluate --eval-data a.npz {words}", code, text, hint=hint)
 
@@ -201,6 +201,6 @@ def test_a_model_that_writes_no_text_is_refused(folder: Path, ptq: Any, refuse: 
     text, arrays, message = NOT_TEXT[case]
     (folder / "m.onnx").write_bytes(serialized(build(text)))
     np.savez("a.npz", **arrays)
-    assert ptq("quantize m.onnx --data a.npz --prefer size").status == 0
+    assert ptq("quantize m.onnx --data a.npz --set export.prefer=size").status == 0
     words = "evaluate --eval-data a.npz --generate 4"
     refuse(words, "PTQ-METRIC-001", message, hint="leave --generate out")

@@ -25,7 +25,7 @@ def silu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_command_knows_the_operator(silu: Path, ptq: Any) -> None:
     words = (
-        "quantize silu.onnx --data x.npz --eval-data x.npz --prefer size "
+        "quantize silu.onnx --data x.npz --eval-data x.npz --set export.prefer=size "
         "--set quantization.runtime_operators=true"
     )
     assert ptq(f"{words} --json").status == 0
@@ -39,7 +39,7 @@ def test_every_command_knows_the_operator(silu: Path, ptq: Any) -> None:
         assert outcome.status == 0, outcome
     assert ptq("verify").out.count("QuickGelu") >= 1
     shown = json.loads(
-        ptq("inspect silu.onnx --prefer size --set quantization.runtime_operators=true --json").out
+        ptq("inspect silu.onnx --set export.prefer=size --set quantization.runtime_operators=true --json").out
     )
     assert {layer["reason"] for layer in shown["layers"] if layer["op"] in ("Sigmoid", "Mul")} == {
         QUICKER_SILU
@@ -48,8 +48,11 @@ def test_every_command_knows_the_operator(silu: Path, ptq: Any) -> None:
 
 def test_a_calibration_serves_both_and_evaluate_asks_the_file(silu: Path, ptq: Any) -> None:
     assert ptq("calibrate silu.onnx --data x.npz").status == 0
-    assert ptq("export --prefer size --set quantization.runtime_operators=true -o own.onnx").status == 0
-    assert ptq("export --prefer size -o portable.onnx").status == 0
+    assert (
+        ptq("export --set export.prefer=size --set quantization.runtime_operators=true -o own.onnx").status
+        == 0
+    )
+    assert ptq("export --set export.prefer=size -o portable.onnx").status == 0
     assert "QuickGelu" in operators("own.onnx") and "Sigmoid" in operators("portable.onnx")
     for name, integer in (("own", False), ("portable", True)):
         outcome = ptq(f"evaluate {name}.onnx --eval-data x.npz --json")
@@ -61,7 +64,7 @@ def test_a_target_of_ones_own_may_allow_them(silu: Path, ptq: Any) -> None:
     Path("own.toml").write_text(
         'name = "own"\ndescription = "our own"\nextends = "ort-cpu"\nruntime_operators = true\n'
     )
-    words = "quantize silu.onnx --data x.npz --prefer size --target ./own.toml"
+    words = "quantize silu.onnx --data x.npz --set export.prefer=size --target ./own.toml"
     assert ptq(f"{words} -o own.onnx").status == 0 and "QuickGelu" in operators("own.onnx")
     assert ptq("verify own.onnx --target ./own.toml").status == 0
     assert ptq(f"{words} --set quantization.runtime_operators=false -o portable.onnx").status == 0

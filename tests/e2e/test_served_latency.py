@@ -65,7 +65,7 @@ def test_a_slower_model_is_told_everywhere(folder: Path, ptq: Any, slow: list[di
 
 
 def test_weights_alone_are_not_told_to_go_to_float(folder, ptq, slow):
-    words = "--set activations.mode=float --prefer size --recover none --run slow"
+    words = "--set activations.mode=float --set export.prefer=size --recover none --run slow"
     assert "hint: integer weights alone speed up single tokens" in ptq(f"{QUANTIZE} {words}").err
 
 

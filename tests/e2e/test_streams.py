@@ -151,7 +151,7 @@ def test_every_kind_of_state_is_carried(place: Path, ptq: Any, request: pytest.F
     name = request.node.callspec.params["place"]
     metric = " --metric perplexity --metric next_token_agreement" if name == "decoder" else ""
     words = f"quantize m.onnx --data a.npz --eval-data b.npz --set run.evaluate=true{metric}"
-    made = ptq(f"{words} --prefer size")
+    made = ptq(f"{words} --set export.prefer=size")
     assert made.status == 0, made.err
     report = json.loads((place / "ptq-run/report.json").read_text())
     assert report["stream"]["carried"] == CARRIED[name]

@@ -122,7 +122,7 @@ def test_int8_is_symmetric_and_float16_besides(residual: Path, ptq: Any) -> None
 )
 def test_what_cannot_be_is_refused(words: str, code: str, says: str, hint: str, refuse: Any) -> None:
     refuse(
-        f"quantize model.onnx --data calib.npz --prefer size {words}",
+        f"quantize model.onnx --data calib.npz --set export.prefer=size {words}",
         code,
         says,
         hint=hint,
@@ -269,7 +269,7 @@ def test_pairs_that_a_model_brought_are_signed_or_a_warning_says_what_they_break
         c = Conv(d, w) r = Relu(c) y = Conv(r, u) }}"""
     Path("model.onnx").write_bytes(serialized(build(graph)))
     np.savez("x.npz", x=np.random.default_rng(0).standard_normal((8, 4, 8, 8)).astype(np.float32))
-    words = "quantize model.onnx --data x.npz --target tensorrt --prefer size --recover none"
+    words = "quantize model.onnx --data x.npz --target tensorrt --set export.prefer=size --recover none"
     made = ptq(words)
     assert made.status == 0
     broken = "warning: what was quantized already, and is kept, breaks rules of tensorrt: 'q' is uint8"

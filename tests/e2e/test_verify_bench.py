@@ -157,7 +157,7 @@ def test_a_file_with_a_wrong_kernel_is_not_written(folder, ptq, refuse):
     graph = f"""(float[N,3,8,8] x) => (float[] y) <float[4,3,3,3] w, float[4,4,1,1] u> {{
         c = Conv<pads=[1,1,1,1]>(x, w) a = {pool}(c) y = Conv(a, u) }}"""
     (folder / "pool.onnx").write_bytes(serialized(build(graph)))
-    words = "pool.onnx --data calib.npz --prefer size --recover none --run new --target"
+    words = "pool.onnx --data calib.npz --set export.prefer=size --recover none --run new --target"
     said = ("PTQ-RUNTIME-006", "ONNX Runtime computes AveragePool 'a'", "steps of 8 bits off")
     refuse(f"quantize {words} ./wrong.toml", *said, hint="--exclude 'a'")
     assert ptq("calibrate", *words.replace("--recover none ", "").split(), "./wrong.toml").status == 0

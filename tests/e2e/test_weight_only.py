@@ -169,7 +169,7 @@ def test_several_matrices_have_a_scale_for_each_matrix_and_column(dense: Path, p
         constants={"w": weight.astype(np.float32)},
     )
     (dense / "model.onnx").write_bytes(serialized(model))
-    assert ptq("quantize model.onnx --set activations.mode=float --prefer size").status == 0
+    assert ptq("quantize model.onnx --set activations.mode=float --set export.prefer=size").status == 0
     x = random.normal(size=(2, 3, 5, 8)).astype(np.float32)
     exact, found = x @ weight, outputs(dense / "ptq-run/model.int8.onnx", x)
     signal, noise = (exact**2).sum((0, 2)), ((exact - found) ** 2).sum((0, 2))

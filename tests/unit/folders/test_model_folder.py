@@ -6,10 +6,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from ptq_cli.core.errors import DataFormatError, ModelFolderError, UsageError
-from ptq_cli.folders.data_of_files import data_by_file, require_suffix
+from ptq_cli.core.errors import DataFormatError, ModelFolderError
+from ptq_cli.folders.data_of_files import data_by_file
 from ptq_cli.folders.model_folder import open_folder
-from tests.each_case import each_case
 
 
 def save(path: Path, op: str = "Neg") -> None:
@@ -62,9 +61,3 @@ def test_data_are_for_all_models_or_have_their_names(tmp_path: Path) -> None:
     (tmp_path / "encoder.txt").touch()
     with pytest.raises(DataFormatError, match=r"'encoder.npz' and 'encoder.txt', which are both named for"):
         data_by_file(str(tmp_path), files)
-
-
-@each_case("suffix", ["", "a/b", "my_own", "-q4"])
-def test_a_suffix_is_a_part_of_a_name(suffix: str) -> None:
-    with pytest.raises(UsageError, match="expected letters, digits"):
-        require_suffix(suffix)
