@@ -16,7 +16,7 @@ from ptq_cli.calibration.provenance import HASH_PREFIX
 from ptq_cli.collectors.calibration_file import (
     Counted,
     Item,
-    Part,
+    NamedCalibration,
     Provenance,
     calibration_bytes,
     different,
@@ -242,14 +242,18 @@ def settings_by_name(recipe: Recipe) -> dict[str, Any]:
     return settings
 
 
-def _parts(shards: Sequence[_Shard]) -> Iterator[Part[TensorStatistics]]:
+def _parts(shards: Sequence[_Shard]) -> Iterator[NamedCalibration[TensorStatistics]]:
     # Read once more, one at a time: thousands of shards do not fit into memory together.
     for shard in shards:
         calibration = load_calibration(shard.run.calibration)
-        yield Part(shard.name, replace(calibration, provenance=shard.provenance))
+        yield NamedCalibration(shard.name, replace(calibration, provenance=shard.provenance))
 
 
-def _moment_parts(shards: Sequence[_Shard], target: RunDirectory) -> Iterator[Part[TensorMoments]]:
+def _moment_parts(
+    shards: Sequence[_Shard], target: RunDirectory
+) -> Iterator[NamedCalibration[TensorMoments]]:
     for shard in shards:
         moments = load_moments(shard.run.moments)
-        yield Part(shard.name, replace(moments, provenance=_moved(moments.provenance, shard.base, target)))
+        yield NamedCalibration(
+            shard.name, replace(moments, provenance=_moved(moments.provenance, shard.base, target))
+        )

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ptq_cli.calibdata.dataset.batches import Shard
-from ptq_cli.collectors.calibration_file import Counted, Item, Part, merge_calibrations
+from ptq_cli.collectors.calibration_file import Counted, Item, NamedCalibration, merge_calibrations
 from ptq_cli.core.errors import RanksError
 from ptq_cli.core.process import stdout_apart
 from ptq_cli.setup.ranks import (
@@ -103,11 +103,11 @@ class Group:
 
     def _receive(
         self, mine: Counted[Item], unpack: Callable[[bytes, str], Counted[Item]]
-    ) -> Iterator[Part[Item]]:
-        yield Part("rank 0", mine)
+    ) -> Iterator[NamedCalibration[Item]]:
+        yield NamedCalibration("rank 0", mine)
         for rank in range(1, self.ranks.world):
             name = f"rank {rank}"
-            yield Part(name, unpack(self._receive_from(rank), name))
+            yield NamedCalibration(name, unpack(self._receive_from(rank), name))
 
     def _receive_from(self, rank: int) -> bytes:
         with lost_as_error():
