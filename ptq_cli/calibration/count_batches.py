@@ -7,33 +7,34 @@ order of the batches.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypedDict, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
-from ptq_cli.collectors.calibration_file import Item
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.tapping.tapped import Forward, ForwardPass
 
+STAGE = "calibrate"
 Result = TypeVar("Result")
-AfterBatch = Callable[[int, int], None]
-"""Is told how many batches and samples were counted."""
+Statistics = dict[str, TensorStatistics]
+AfterBatch = Callable[[int, int], None]  # is told how many batches and samples were counted
 
 
-class Checkpoints(Protocol[Item]):
+class Checkpoints(Protocol):
     """What keeps the statistics of the batches so far, now and then."""
 
     def is_due(self) -> bool:
         """Return whether the statistics after the batch that is begun last are wanted."""
 
-    def write(self, batches: int, samples: int, snapshot: Callable[[], dict[str, Item]]) -> None:
+    def write(self, batches: int, samples: int, snapshot: Callable[[], Statistics]) -> None:
         """Keep the statistics of so many batches and samples, and of no others: what ``snapshot`` gives."""
 
 
@@ -109,52 +110,50 @@ def _first(pending: deque[tuple[Piece, Future[Result]]]) -> tuple[Piece, Result]
     return piece, future.result()
 
 
-class Counting(TypedDict, Generic[Item], total=False):
-    """What callers of ``count_batches`` pass on.
+@dataclass(frozen=True, kw_only=True)
+class Counting:
+    """How a calibration set is counted.
 
     Attributes:
+        total: number of samples, if known.
+        prefetch: how many batches may be decoded before they are needed.
         seen: samples that were counted before, and are part of the progress.
         after_batch: is called after each batch, once all its tensors are counted.
         checkpoints: is given the statistics after a batch where it wants them.
         initial: what was counted of batches before, which is merged with this.
     """
 
-    seen: int
-    after_batch: AfterBatch | None
-    checkpoints: Checkpoints[Item] | None
-    initial: Mapping[str, Item] | None
+    total: int | None = None
+    prefetch: int = 0
+    progress: ProgressCallback = silent
+    seen: int = 0
+    after_batch: AfterBatch | None = None
+    checkpoints: Checkpoints | None = None
+    initial: Statistics | None = None
 
 
 def count_batches(
     run_and_count: Callable[[Piece], NonFiniteActivationError | None],
-    statistics: Callable[[], dict[str, Item]],
+    statistics: Callable[[], Statistics],
     forward: Forward,
     batches: Iterable[Batch],
-    *,
-    stage: str,
-    total: int | None = None,
-    prefetch: int = 0,
-    progress: ProgressCallback = silent,
-    seen: int = 0,
-    after_batch: AfterBatch | None = None,
-    checkpoints: Checkpoints[Item] | None = None,
-    initial: Mapping[str, Item] | None = None,
-) -> tuple[dict[str, Item], int, int]:
-    """Return what was counted of each tensor, and how many batches and samples were run.
+    counting: Counting,
+) -> tuple[Statistics, int, int]:
+    """Statistics of each tensor, and how many batches and samples were run.
 
     Threads call ``run_and_count``, which returns what is wrong with a piece's tensors, if anything is.
-    ``total`` is the number of samples, if known; ``prefetch`` batches may be decoded before they are needed.
-    The others are those of ``Counting``.
     """
     number = samples = 0
     due: Piece | None = None
+    checkpoints, initial = counting.checkpoints, counting.initial
 
-    def snapshot() -> dict[str, Item]:
+    def snapshot() -> Statistics:
         found = statistics()
         return found if initial is None else {name: item.merge(initial[name]) for name, item in found.items()}
 
     def tell() -> None:
-        progress(Progress(stage, seen + samples, seen + total if total is not None else None))
+        seen, total = counting.seen, counting.total
+        counting.progress(Progress(STAGE, seen + samples, seen + total if total is not None else None))
 
     def is_due_after(piece: Piece) -> bool:
         nonlocal due
@@ -162,7 +161,7 @@ def count_batches(
             due = piece
         return piece is due
 
-    with closing(decoded_ahead(batches, prefetch)) as decoded:
+    with closing(decoded_ahead(batches, counting.prefetch)) as decoded:
         # What may be done with batches is found out with the first one; not before that is there a piece.
         parts = pieces(decoded, forward)
         begun = list(itertools.islice(parts, 1))
@@ -180,8 +179,8 @@ def count_batches(
                 if not piece.batch.completes:
                     continue
                 number += 1
-                if after_batch is not None:
-                    after_batch(number, samples)
+                if counting.after_batch is not None:
+                    counting.after_batch(number, samples)
                 if checkpoints is not None and piece is due:
                     checkpoints.write(number, samples, snapshot)
     return snapshot(), number, samples

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
@@ -232,7 +231,6 @@ class FileRequest:
     """What is asked of one file."""
 
     file: Path
-    request: Request
     resolved: Resolved
     run: RunDirectory
     output: Path
@@ -240,7 +238,7 @@ class FileRequest:
 
 
 def file_requests(
-    folder: ModelFolder, request: Request, resolved: Resolved, run: RunDirectory, output: Path, suffix: str
+    folder: ModelFolder, resolved: Resolved, run: RunDirectory, output: Path, suffix: str
 ) -> list[FileRequest]:
     """Return what is asked of each file of a folder.
 
@@ -254,13 +252,11 @@ def file_requests(
         if calibration[file] is None and needs_ranges(recipe):
             raise no_data_for(recipe.calibration.data, file)
         own = {"data": calibration[file], "eval_data": evaluation[file]}
-        settings = own_settings(request, resolved, own, folder.tokenizer)
-        asked = replace(request, model=folder.path / file, settings=settings)
+        asked = own_request(resolved, own, folder.tokenizer, folder.path / file)
         found.append(
             FileRequest(
                 file=file,
-                request=asked,
-                resolved=_for_file(resolve(asked), folder, file, own, settings),
+                resolved=_for_file(resolve(asked), folder, file, own),
                 run=RunDirectory(run.path / file.with_suffix("")),
                 output=output / file.with_name(f"{file.stem}_{suffix}{file.suffix}"),
                 has_evaluation=evaluation[file] is not None,
@@ -269,25 +265,20 @@ def file_requests(
     return found
 
 
-def own_settings(
-    request: Request, resolved: Resolved, own: Mapping[str, str | None], tokenizer: Path | None
-) -> dict[str, Any]:
-    """Return the settings of a request with data of one file, and with the folder's tokenizer for text."""
+def own_request(
+    resolved: Resolved, own: Mapping[str, str | None], tokenizer: Path | None, model: Path | None = None
+) -> Request:
+    """The request for one file: with data of its own, and the folder's tokenizer for text."""
+    request = resolved.request
     settings = {name: value for name, value in request.settings.items() if name not in own}
     settings |= {name: value for name, value in own.items() if value is not None}
     has_text = any(source is not None and source.lower().endswith(TEXT_SUFFIXES) for source in own.values())
     if resolved.recipe.text.tokenizer is None and tokenizer is not None and has_text:
         settings["tokenizer"] = str(tokenizer)
-    return settings
+    return replace(request, model=model or request.model, settings=settings)
 
 
-def _for_file(
-    resolved: Resolved,
-    folder: ModelFolder,
-    file: Path,
-    own: Mapping[str, str | None],
-    settings: Mapping[str, Any],
-) -> Resolved:
+def _for_file(resolved: Resolved, folder: ModelFolder, file: Path, own: Mapping[str, str | None]) -> Resolved:
     """Return what is asked of a file, without what a recipe says for other files.
 
     These are data that only others have, and overrides that mean layers of others. Factors for channels that
@@ -297,7 +288,7 @@ def _for_file(
     rungs = [name for name in recipe.recovery.rungs if len(folder.files) == 1 or name != AUTO]
     override = [item for item in recipe.override if not _is_of_others(item, folder, file)]
     if own["data"] is None and recipe.calibration.data is not None:
-        rungs = rungs if "recover" in settings else []
+        rungs = rungs if "recover" in resolved.request.settings else []
         recipe = replace(recipe, calibration=replace(recipe.calibration, data=None))
     if own["eval_data"] is None and recipe.evaluation.data is not None:
         recipe = replace(recipe, evaluation=replace(recipe.evaluation, data=None))

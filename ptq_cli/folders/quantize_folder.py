@@ -27,10 +27,10 @@ from ptq_cli.folders.model_folder import (
     lay_out,
     named_errors,
     open_folder,
-    own_settings,
+    own_request,
 )
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.evaluation.reports import EvaluationResult
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_quantize import (
@@ -40,7 +40,9 @@ from ptq_cli.pipeline.run_quantize import (
     is_evaluated,
     make_quantization,
 )
+from ptq_cli.recipe.assignments import Once
 from ptq_cli.setup.output_checks import input_files, require_free_outputs, require_outputs
+from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Request, Resolved, no_data, resolve
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -117,11 +119,7 @@ def run_quantize_folder(
     request: Request,
     run: RunDirectory,
     output: Path | None = None,
-    *,
-    suffix: str | None = None,
-    evaluate: bool | None = None,
-    restart: bool = False,
-    thumbnails: bool = False,
+    once: Once = Once(),
     progress: ProgressCallback = silent,
 ) -> FolderResult:
     """Quantize each ONNX file of a folder; every file but a checkpoint is written at the end, or none.
@@ -129,11 +127,11 @@ def run_quantize_folder(
     The default suffix is that of the form, such as ``q4``; files without evaluation data are not evaluated.
     """
     resolved = resolve(request)
-    ending = require_suffix(suffix) if suffix is not None else suffix_of(resolved.recipe)
+    ending = require_suffix(once.suffix) if once.suffix is not None else suffix_of(resolved.recipe)
     target = output or run.path / EXPORT
     folder = open_folder(Path(resolved.recipe.model.path or ""), (run.path, target), ending)
-    asked = file_requests(folder, request, resolved, run, target, ending)
-    wanted = is_evaluated(resolved.recipe.gate, request.settings, evaluate, thumbnails=thumbnails)
+    asked = file_requests(folder, resolved, run, target, ending)
+    wanted = is_evaluated(resolved.recipe.gate, request.settings, once)
     if wanted and not any(item.has_evaluation for item in asked):
         raise no_data("evaluation", "--eval-data")
     require_places(folder, resolved, asked, target)
@@ -142,18 +140,9 @@ def run_quantize_folder(
     try:
         for number, item in enumerate(asked, 1):
             progress(Progress(f"file {number} of {len(asked)}: {item.file.as_posix()}", 0, None))
-            make = partial(
-                make_quantization,
-                item.request,
-                item.resolved,
-                item.run,
-                item.output,
-                evaluate=wanted and item.has_evaluation,
-                restart=restart,
-                thumbnails=thumbnails,
-                progress=progress,
-                decided=decided,
-            )
+            work = Work(resolved=item.resolved, run=item.run, progress=progress)
+            own = replace(once, evaluate=wanted and item.has_evaluation)
+            make = partial(make_quantization, work, item.output, own, decided)
             with named_errors(item.file):
                 making.add(item, make)
         result = making.finish(target, ending)
@@ -287,10 +276,8 @@ def run_evaluate_folder(
     request: Request,
     run: RunDirectory,
     folder: Path,
+    once: Once = Once(),
     progress: ProgressCallback = silent,
-    *,
-    restart: bool = False,
-    thumbnails: bool = False,
 ) -> dict[Path, EvaluationResult]:
     """Evaluate the quantized models of a folder, and write a report of each into its run directory.
 
@@ -315,16 +302,10 @@ def run_evaluate_folder(
     found = {}
     for number, (file, name) in enumerate(files.items(), 1):
         progress(Progress(f"file {number} of {len(files)}: {name.as_posix()}", 0, None))
-        settings = own_settings(request, resolved, {EVALUATION: data[file]}, tokenizer)
+        own = own_request(resolved, {EVALUATION: data[file]}, tokenizer)
         with named_errors(name):
-            found[name] = run_evaluate(
-                replace(request, settings=settings),
-                RunDirectory(run.path / file.with_suffix("")),
-                folder / name,
-                progress,
-                restart=restart,
-                thumbnails=thumbnails,
-            )
+            where = RunDirectory(run.path / file.with_suffix(""))
+            found[name] = run_evaluate(own, where, folder / name, once, progress)
     return found
 
 

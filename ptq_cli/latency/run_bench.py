@@ -32,7 +32,8 @@ from ptq_cli.runtime.engine_registry import at_level, engine_of
 from ptq_cli.runtime.machine import thread_counts
 from ptq_cli.runtime.turns import require_length
 from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.setup.resolve import Request, Resolved, resolve, with_run_data
+from ptq_cli.setup.remembered_data import with_run_data
+from ptq_cli.setup.resolve import Request, Resolved, resolve
 from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.setup.served_inputs import ServedInputs, batches_of, inputs_of_recipe, served_batch
 
@@ -145,7 +146,7 @@ def run_bench(
     )
     beside = next((file for path in paths if (file := RunDirectory(path.parent).recipe).is_file()), None)
     resolved = resolve(request, otherwise=file_layer(beside) if beside is not None else None)
-    resolved = with_run_data(resolved, request, beside)
+    resolved = with_run_data(resolved, beside)
     threads = _threads(options.threads, resolved)
     for path in paths:
         progress(Progress(f"reading {path.name}", 0, None))

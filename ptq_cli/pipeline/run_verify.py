@@ -55,7 +55,8 @@ from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.turns import Batch
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.setup.resolve import Reading, Request, Resolved, resolve, target_of, with_run_data
+from ptq_cli.setup.remembered_data import with_run_data
+from ptq_cli.setup.resolve import Reading, Request, Resolved, resolve, target_of
 from ptq_cli.setup.run_directory import RunDirectory
 
 # What a quantized model is compared on: data, made-up inputs, or nothing; and the work of one sample.
@@ -381,7 +382,7 @@ def open_to_verify(
     beside = RunDirectory(path.parent).recipe
     kept = beside if beside.is_file() else None
     resolved = resolve(request, otherwise=file_layer(kept) if kept is not None else None)
-    resolved = with_run_data(resolved, request, kept)
+    resolved = with_run_data(resolved, kept)
     progress(Progress(f"reading {path.name}", 0, None))
     graph = open_quantized(path)
     fix_inputs(graph, resolved.recipe.model.inputs, path.name)

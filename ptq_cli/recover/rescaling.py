@@ -11,7 +11,7 @@ import numpy as np
 from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.calibration.measure import CalibrationSubject
+from ptq_cli.calibration.subject import CalibrationSubject
 from ptq_cli.collectors.host_kernels import find_range
 from ptq_cli.core.documents import rounded
 from ptq_cli.core.formats import BYTE

@@ -2,15 +2,11 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from ptq_cli import __version__
 from ptq_cli.core.errors import OutputFileError, UsageError
 from ptq_cli.core.files import replaced_file
-from ptq_cli.core.plugins import AMAX_METHODS, METRICS, TARGETS, plugins
-from ptq_cli.evaluation.metrics.spec import MetricSpec
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -123,51 +119,3 @@ def arch_file(arch: str | None) -> str | None:
     """
     location = (arch or "").rpartition(":")[0]
     return location if location.endswith(".py") else None
-
-
-# Which versions took part: they stand in every report.
-
-
-OWN = "ptq-cli"
-DISTRIBUTIONS = ("numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch", "torchmetrics")
-IN_PLACE_OF = {"onnxruntime": "onnxruntime-gpu"}
-"""What may be installed instead, under another name."""
-FOR_MODULES = {"torch", "torchmetrics"}
-"""What an ONNX file does not need: without it a report has no version of it."""
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions of ptq and of the libraries that decide what comes out."""
-    # ptq's is that of the code that runs: a checkout on PYTHONPATH may hide one that is installed.
-    return {OWN: __version__} | {name: found for name in DISTRIBUTIONS if (found := _version(name))}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        if name in FOR_MODULES:
-            return None
-        if name not in IN_PLACE_OF:
-            raise
-        return version(IN_PLACE_OF[name])
-
-
-# Which packages of plug-ins took part: a report has their versions.
-
-
-def plugin_versions(recipe: Recipe, metrics: Iterable[MetricSpec]) -> dict[str, str]:
-    """Return the versions of the packages whose plug-ins a model was made and measured with, by name."""
-    methods = {recipe.amax.method, recipe.amax.weight_method}
-    methods |= {name for item in recipe.override for name in (item.amax, item.weight_amax) if name}
-    used = {
-        TARGETS: {recipe.quantization.target},
-        AMAX_METHODS: methods,
-        METRICS: {spec.metric for spec in metrics},
-    }
-    return {
-        plugin.package: plugin.version
-        for group, names in used.items()
-        for plugin in plugins(group)
-        if plugin.name in names
-    }

@@ -14,8 +14,8 @@ from ptq_cli.core.read_files import read_file
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.worth import float_costs
 from ptq_cli.recipe.sections import SIZE
-from ptq_cli.setup.resumable import Tell, read_checkpoint
-from ptq_cli.tune.candidate import Seen
+from ptq_cli.setup.resumable import Tell, continued
+from ptq_cli.tune.candidate import CandidateMeasurement
 
 # Which layers to leave in float, the cheapest first: by the noise that each adds on its own.
 
@@ -101,8 +101,8 @@ def layers_by_level(
 @dataclass(kw_only=True)
 class _Content:
     identity: dict[str, str]
-    compared: dict[str, Seen] = field(default_factory=dict)
-    proven: dict[str, Seen] = field(default_factory=dict)
+    compared: dict[str, CandidateMeasurement] = field(default_factory=dict)
+    proven: dict[str, CandidateMeasurement] = field(default_factory=dict)
     rankings: dict[str, LayerRanking] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
 
@@ -134,14 +134,13 @@ def continued_tuning(path: Path, identity: Mapping[str, str], tell: Tell) -> Tun
         other = [name for name, value in identity.items() if found.identity.get(name) != value]
         return f"{other[0]} has changed" if other else ""
 
-    content = read_checkpoint(path, "tuning", _read, refusal, tell)
+    def done(found: _Content) -> str:
+        count = len(found.compared)
+        return f"{count} candidate{'' if count == 1 else 's'}"
+
+    content = continued(path, "tuning", _read, refusal, done, tell)
     if content is None:
         return TuneCheckpoint(path=path, identity=dict(identity))
-    count = len(content.compared)
-    tell(
-        f"continuing an earlier tuning after {count} candidate{'' if count == 1 else 's'}; "
-        "--set run.restart=true starts again"
-    )
     return TuneCheckpoint(path=path, **vars(content))
 
 

@@ -17,6 +17,7 @@ from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect
 from ptq_cli.pipeline.run_quantize import run_quantize
+from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
@@ -79,7 +80,7 @@ def test_evaluate_refuses_a_model_of_another_run(finished, folder, request_with)
     [({"min": {"cosine": 0.1}}, None, True), ({"min": {"cosine": 0.1}}, False, False), ({}, True, True)],
 )
 def test_quantize_evaluates_when_asked_or_limited(run, request_with, settings, evaluate, evaluated):
-    result = run_quantize(request_with(**settings), run, evaluate=evaluate)
+    result = run_quantize(request_with(**settings), run, once=Once(evaluate=evaluate))
     assert (result.evaluation is not None) is evaluated
     assert run.report_json.exists() is evaluated
 

@@ -83,15 +83,7 @@ def command(
         return _quantize_folder(request, run, output, once, as_json=as_json)
     refuse_suffix(once.suffix)
     with shown_progress() as progress:
-        result = run_quantize(
-            request,
-            RunDirectory(run),
-            output,
-            evaluate=once.evaluate,
-            restart=once.restart,
-            thumbnails=once.thumbnails,
-            progress=progress,
-        )
+        result = run_quantize(request, RunDirectory(run), output, once, progress)
     return show_quantization(result, as_json=as_json)
 
 
@@ -104,14 +96,5 @@ def _quantize_folder(
     from ptq_cli.terminal.progress_bar import shown_progress
 
     with shown_progress() as progress:
-        result = run_quantize_folder(
-            request,
-            RunDirectory(run),
-            output,
-            suffix=once.suffix,
-            evaluate=once.evaluate,
-            restart=once.restart,
-            thumbnails=once.thumbnails,
-            progress=progress,
-        )
+        result = run_quantize_folder(request, RunDirectory(run), output, once, progress)
     return show_folder(result, as_json=as_json)

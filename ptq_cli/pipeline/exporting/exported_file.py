@@ -27,9 +27,9 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import FLOAT16
 from ptq_cli.recover.decided_model import DecidedModel
 from ptq_cli.recover.recovery_effects import Recovery
-from ptq_cli.setup.output_checks import library_versions
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.versions import library_versions
 
 
 @dataclass(frozen=True)

@@ -19,26 +19,20 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec, is_cache
 from ptq_cli.evaluation.decide_gates import read_baseline
 from ptq_cli.evaluation.document.generation import GENERATED
-from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.evaluation.evaluator import Evaluation, Judged, judged_metrics
+from ptq_cli.evaluation.evaluator import Judged, judged_metrics
 from ptq_cli.evaluation.generation import Continuation, continuation_of
 from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
 from ptq_cli.evaluation.sample_axes import NO_AXIS, Axis, Run, axes_for_one_sample, axes_that_grow
 from ptq_cli.models.batch_axes import noted_axes
-from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.static_shapes import SAMPLES
-from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings
-from ptq_cli.runtime.block_levels import EXACT, ROUNDED, reads_blocks
-from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import AS_WRITTEN, ONNX_RUNTIME, at_level
 
 TABLE = 2
 """Axes of class scores: samples and classes."""
@@ -84,7 +78,7 @@ class EvaluationSet(_Measured):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredSet(_Measured):
+class SetSummary(_Measured):
     """What is measured on which data: all that a report needs of an evaluation set."""
 
     source: str
@@ -92,7 +86,7 @@ class MeasuredSet(_Measured):
     class_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, chosen: EvaluationSet) -> "MeasuredSet":
+    def of(cls, chosen: EvaluationSet) -> "SetSummary":
         """Return what is measured on an evaluation set."""
         dataset = chosen.dataset
         same = {item.name: getattr(chosen, item.name) for item in fields(_Measured)}
@@ -172,9 +166,7 @@ def _closed_batch(recipe: Recipe, inputs: Sequence[TensorSpec]) -> int | None:
     return next(iter((*told, *shapes.get(SAMPLES, ()))), None)
 
 
-def noted_evaluation(
-    recipe: Recipe, model: ir.Model, noted: MeasuredSet, *, with_labels: bool
-) -> MeasuredSet:
+def noted_evaluation(recipe: Recipe, model: ir.Model, noted: SetSummary, *, with_labels: bool) -> SetSummary:
     """Return what was measured on data that is not at hand, by the recipe's metrics and baseline."""
     specs = _limited_specs(recipe) or (BY_DEFAULT if with_labels else ())
     outputs, metrics = output_names(model), _fitting_metrics(recipe.gate, model, specs)
@@ -278,65 +270,6 @@ def _require_pytorch(model: str | None) -> None:
             "'evaluation.with_pytorch' needs a PyTorch model, but the run's model is ONNX",
             hint="leave 'evaluation.with_pytorch' out, or set the PyTorch model under [model] in ptq.toml",
         )
-
-
-# Weights in blocks are measured at two accuracy levels: the kernel's default rounds activations.
-
-
-@dataclass(frozen=True)
-class OtherLevel:
-    """A quantized model at another level than that of its report."""
-
-    name: str
-    level: int
-    engine: Engine
-
-    @property
-    def key(self) -> str:
-        """What an evaluation calls it."""
-        return f"{self.name} at accuracy level {self.level}"
-
-
-def other_levels(
-    models: Mapping[str, StoredModel], engines: Mapping[str, Engine], level: int | None
-) -> tuple[OtherLevel, ...]:
-    """Return which models are to be measured at which other levels: those with weights in blocks.
-
-    ``level`` is that of the reports; None is the default.
-    """
-    reported = ROUNDED if level is None else level
-    return tuple(
-        OtherLevel(name, other, at_level(ONNX_RUNTIME, other))
-        for name, model in models.items()
-        if engines[name].name == ONNXRUNTIME and engines[name] is not AS_WRITTEN and reads_blocks(model)
-        for other in (ROUNDED, EXACT)
-        if other != reported
-    )
-
-
-def accuracy_levels(
-    models: Mapping[str, StoredModel],
-    others: Sequence[OtherLevel],
-    evaluations: Sequence[Evaluation],
-    level: int | None,
-) -> dict[str, tuple[AccuracyLevel, ...]]:
-    """Return what each model gives at each level, by the name of its file.
-
-    ``evaluations`` are of the models, and then of ``others``; ``level`` is that of the reports.
-    """
-    names = list(models)
-    found: dict[str, tuple[AccuracyLevel, ...]] = {}
-    for item, evaluation in zip(others, evaluations[len(names) :], strict=True):
-        if item.name not in found:
-            own = evaluations[names.index(item.name)]
-            reported = ROUNDED if level is None else level
-            found[item.name] = (AccuracyLevel(reported, True, _values(own.measurements)),)
-        found[item.name] += (AccuracyLevel(item.level, False, _values(evaluation.measurements)),)
-    return found
-
-
-def _values(measurements: Sequence[Measurement]) -> dict[str, float]:
-    return {item.name: item.quantized_value for item in measurements}
 
 
 # Where the samples are in a model's outputs: told by its graph, or else by running one sample and two.

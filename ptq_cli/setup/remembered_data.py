@@ -1,13 +1,64 @@
-"""The data of a run's last evaluation, for commands that are given none."""
+"""What a run directory remembers for commands that are given no data, or not the flags of its export."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers, relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import EvaluationSettings
-from ptq_cli.setup.resolve import Request, Resolved, with_data_of
+from ptq_cli.setup.resolve import Request, Resolved
 from ptq_cli.setup.run_directory import RunDirectory
+
+READ_BY = ("data", "image", "text")  # sections that say how data are read
+
+
+def _with_data_of(resolved: Resolved, remembered: Recipe, evaluation: EvaluationSettings) -> Resolved:
+    """Return the recipe with the data of ``evaluation``, read as they were, unless flags say how."""
+    flags: Mapping[str, Any] = resolved.request.flags().table
+    recipe = resolved.recipe
+    if not any(section in flags for section in READ_BY):
+        data = replace(remembered.data, batch_axis=recipe.data.batch_axis)
+        recipe = replace(recipe, data=data, image=remembered.image, text=remembered.text)
+    return resolved.with_recipe(replace(recipe, evaluation=evaluation))
+
+
+def with_run_data(resolved: Resolved, file: Path | None) -> Resolved:
+    """Return the recipe with the data of a run's own recipe, if it names none itself.
+
+    A ``ptq.toml`` takes the place of the run's recipe; one without data says nothing about them.
+    """
+    recipe = resolved.recipe
+    if file is None or recipe.calibration.data is not None or recipe.evaluation.data is not None:
+        return resolved
+    own = merge_layers([file_layer(file)])
+    calibration = replace(recipe.calibration, data=own.calibration.data)
+    evaluation = replace(recipe.evaluation, data=own.evaluation.data)
+    changed = resolved.with_recipe(replace(recipe, calibration=calibration))
+    return _with_data_of(changed, own, evaluation)
+
+
+def with_calibration_data(resolved: Resolved, run: RunDirectory) -> tuple[Request, str]:
+    """The request with the data that a run was calibrated on, and a note on them, if there are none yet.
+
+    The data of another model, or data that were read in another way than the recipe says, are not meant.
+    """
+    recipe, request = resolved.recipe, resolved.request
+    if recipe.calibration.data is not None or recipe.model.path is None or not run.recipe.is_file():
+        return request, ""
+    own = merge_layers([file_layer(run.recipe)])
+    is_same = own.model.path is not None and os.path.realpath(own.model.path) == os.path.realpath(
+        recipe.model.path
+    )
+    read_alike = (own.data, own.image, own.text) == (recipe.data, recipe.image, recipe.text)
+    if own.calibration.data is None or not is_same or not read_alike:
+        return request, ""
+    data, samples = own.calibration.data, own.calibration.samples
+    settings = {"data": data, **({} if samples is None else {"samples": samples}), **request.settings}
+    note = f"calibration data: {relative_location(data, Path.cwd())}, as in the last calibration"
+    return replace(request, settings=settings), note
 
 
 def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> EvaluationSettings | None:
@@ -27,7 +78,6 @@ def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> 
 
 def with_remembered_evaluation(
     resolved: Resolved,
-    request: Request,
     run: RunDirectory,
     model: Path | None,
     *,
@@ -51,10 +101,10 @@ def with_remembered_evaluation(
         data, when = found.calibration.data, "those of the calibration: no others are known"
     if data is None:
         return resolved, ""
-    samples = settings.samples if "eval_samples" in request.settings else samples
+    samples = settings.samples if "eval_samples" in resolved.request.settings else samples
     settings = replace(settings, data=data, samples=samples)
     named = relative_location(data, Path.cwd())
-    return with_data_of(resolved, request, found, settings), f"evaluation data: {named}, {when}"
+    return _with_data_of(resolved, found, settings), f"evaluation data: {named}, {when}"
 
 
 def _report_recipe(run: RunDirectory, model: Path | None) -> Recipe | None:
@@ -63,9 +113,6 @@ def _report_recipe(run: RunDirectory, model: Path | None) -> Recipe | None:
     file = next((own.report_recipe for own in folders if own.report_recipe.is_file()), None)
     found = merge_layers([file_layer(file)]) if file is not None else None
     return found if found is not None and found.evaluation.data is not None else None
-
-
-# The recipe that a run's model was exported with, for an evaluation that was not given its flags.
 
 
 def with_exported(recipe: Recipe, run: RunDirectory) -> Recipe:
