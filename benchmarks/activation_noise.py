@@ -20,7 +20,7 @@ from ptq_cli.report.text.tables import format_decibels
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 SPEECH, FIRST = "spoken_digits_transformer", "embedding"
 """The sample that is exported in further ways, and its layer that reads the features."""
-FURTHER = (("--recover", "weighed"), ("--exclude", FIRST))
+FURTHER = (("--exclude", FIRST),)
 HEADER = ("network", "weights only", "activations only", "both")
 FEW = 16
 """Samples of a network of the folder, to calibrate and to analyze with."""

@@ -26,7 +26,7 @@ from ptq_cli.runtime.session import Session
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer", "shapes_detector")
-WAYS = ("none", "auto", "weighed")
+WAYS = ("none", "auto")
 COLUMNS = ("model", "forward pass", *(f"`{way}`" for way in WAYS), *(f"cost of `{way}`" for way in WAYS[1:]))
 
 

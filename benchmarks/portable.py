@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from subprocess import CalledProcessError
-from typing import Any, NamedTuple
+from typing import Any
 
 import onnxruntime
 
@@ -38,26 +38,17 @@ RECIPE = "ptq.toml"
 SECONDS = 60.0
 """To measure the speed at each batch size."""
 BATCHES = (1, 8)
-WEIGHED = ("--recover", "weighed")
-
-
-class Form(NamedTuple):
-    """A way to write a file: keys of ``[weight]`` in the target's table, and flags of ``ptq export``."""
-
-    keys: str = ""
-    flags: Sequence[str] = ()
 
 
 TARGET = 'name = "other-weights"\nextends = "ort-cpu"\n[weight]\n'
 BEFORE, DEFAULT = "no condition", "default"
 FORMS = {
-    BEFORE: Form("pair_sum = 0\npreserve_sums = false\n"),
-    "7 bits": Form("pair_sum = 0\npreserve_sums = false\nbits = 7\n"),
-    "pairs": Form("preserve_sums = false\n"),
-    DEFAULT: Form(),
-    "weighed, no condition": Form("pair_sum = 0\n", WEIGHED),
-    "weighed": Form(flags=WEIGHED),
+    BEFORE: "pair_sum = 0\npreserve_sums = false\n",
+    "7 bits": "pair_sum = 0\npreserve_sums = false\nbits = 7\n",
+    "pairs": "preserve_sums = false\n",
+    DEFAULT: "",
 }
+"""By the form of a file: keys of ``[weight]`` in the target's table."""
 Figures = Mapping[str, Any]
 """Of a file: ``sqnr`` of the worst output in dB, and ``metric`` and ``of_float`` in words; or ``failed``."""
 Network = Mapping[str, Figures]
@@ -164,10 +155,9 @@ def _measured(folder: Path, samples: int | None, forms: Sequence[str]) -> Iterat
             yield from ((form, {"failed": reason_of(error)}) for form in forms)
             return
         for form in forms:
-            keys, flags = FORMS[form]
-            recipe = _recipe_of_target(scratch, keys)
+            recipe = _recipe_of_target(scratch, FORMS[form])
             try:
-                run_ptq(["export", "--run", run, "--reset", *recipe, *flags], home)
+                run_ptq(["export", "--run", run, "--reset", *recipe], home)
                 yield form, _figures(evaluate_run(run, home, *recipe))
             except CalledProcessError as error:
                 yield form, {"failed": reason_of(error)}
@@ -207,7 +197,7 @@ def speed_table() -> Iterator[str]:
         scratch = Path(name)
         write_cnn(scratch)
         target = scratch / "before.toml"
-        target.write_text(TARGET + FORMS[BEFORE].keys, encoding="utf-8")
+        target.write_text(TARGET + FORMS[BEFORE], encoding="utf-8")
         maker = Maker(scratch, scratch, 256)
         files = [
             maker.export(DEFAULT)[0].output,

@@ -24,7 +24,6 @@ EIGHT = 8
 WAYS = {
     "to nearest": (),
     "to nearest, `--set amax.weight_method=mse`": ("--set", "amax.weight_method=mse"),
-    "`--recover weighed`": ("--recover", "weighed"),
     "`--recover round`": ("--recover", "round"),
 }
 WAYS_OF_FEW = {

@@ -7,7 +7,7 @@ python -m benchmarks.recovery_profile DIR --only a,b --write   replace the rows 
 
 Each runs with one thread in this process, and samples of the main thread's stack say what it waits for. A
 first run on a machine compiles the kernels; run it twice. *Announced* is what ``recover`` would say before it
-chooses weights, *taken* what the rungs ``round`` and ``weighed`` took.
+chooses weights, *taken* what the rung ``round`` took.
 """
 
 import sys
@@ -31,11 +31,11 @@ from ptq_cli.recover.rung_work import seconds_of
 PARTS = {
     "calibration": (("measure", ""), ("rescaling", "")),
     "ranges": (("range_choice", "choose_ranges"),),
-    "moments": (("layer_rows", "_moments"), ("recovering", "_moments")),
+    "moments": (("layer_rows", "_moments"),),
     "least squares": (("second_moments", "fit_least_squares"), ("layer_rows", "_share")),
     "search": (("code_search", "search_codes"),),
-    "running": (("sample_stream", "run"), ("recovering", "weigh")),
-    "other recovery": (("recovering", "climb"),),
+    "running": (("sample_stream", "run"),),
+    "other recovery": (("run_rungs", "round"),),
 }
 """Files and functions that a sample is counted for: the innermost one of a stack decides."""
 REST = "the rest"
@@ -124,7 +124,7 @@ def _part(frame: FrameType | None) -> tuple[str, bool]:
         found = found or next(
             (part for part, ways in PARTS.items() if (file, name) in ways or (file, "") in ways), ""
         )
-        in_rungs = in_rungs or (file, name) == ("recovering", "climb")
+        in_rungs = in_rungs or (file, name) == ("run_rungs", "round")
         frame = frame.f_back
     return found or REST, in_rungs
 

@@ -28,7 +28,7 @@ from ptq_cli.tune.candidate import Candidate, CandidateMeasurement, Candidates, 
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
-SAMPLE_RUNGS = ("weighed", "round")
+SAMPLE_RUNGS = ("round",)
 BITS = 3
 DRAWN = ((300, 300), (512, 1000))
 """Samples to choose by, and held out."""
@@ -40,7 +40,7 @@ TRIALS = 2000
 SAMPLE_TRIALS = 500
 COMPARED = 512
 FLOAT = 0.9
-RUNGS = ("equalize", "smooth", "ranges", "weighed", "round")
+RUNGS = ("equalize", "smooth", "ranges", "float", "round")
 FLOATS = (("a",), ("a", "b"), ("a", "b", "c"))
 SYNTHETIC = ("true drops over the budget", "budget", "set aside", "called kept", "exceeded", "of 100 trials")
 SHAPES = {

@@ -7,7 +7,6 @@ from .api.proofs import compare_answers as compare_answers
 from .api.proofs import pack_cases as pack_cases
 from .api.proofs import verify as verify
 from .api.stages import calibrate as calibrate
-from .api.stages import collect_moments as collect_moments
 from .api.stages import export as export
 from .api.stages import merge as merge
 from .api.stages import prepare as prepare

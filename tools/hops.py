@@ -4,7 +4,7 @@ python -m tools.hops [--names]
 
 A file is passed if one of its functions is called while the thing is on its way: a batch from where it is
 read to its counts in a histogram; an amax from the method that chose it to the scale that is stored; a weight
-from where it is decided, by ``--recover weighed`` with moments at hand, to the integers in the graph. What
+from where it is decided, by ``--recover round``, to the integers in the graph. What
 runs once for a whole command, as planning does, is not on the way, and neither is what is told of progress.
 """
 
@@ -37,7 +37,7 @@ STARTS = {
         ("weight_decisions.py", "decide_weight"),
         ("site_parameters.py", "decide_weight"),
         ("twin_graphs.py", "__init__"),
-        ("recover_rounding.py", "weigh_rounding"),
+        ("recover_rounding.py", "recover_rounding"),
         ("constant_pairs.py", "store_constants"),
         ("quantized_layer.py", "replace_constants"),
     },
@@ -103,7 +103,6 @@ def _small_run() -> None:
     onnx.save(model, "model.onnx")
     np.savez("calib.npz", x=random.standard_normal((32, 8)).astype(np.float32))
     _calibrate()
-    ptq_cli.collect_moments(run="run")
     _export()
 
 
@@ -112,7 +111,7 @@ def _calibrate() -> None:
 
 
 def _export() -> None:
-    ptq_cli.export(run="run", recover=["weighed"])
+    ptq_cli.export(run="run", recover=["round"])
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ saturate: 255 * 127 + 255 * 127 = 64,770, beyond 32,767. Only two weights of one
 up to more than 128 can do that. `ort-cpu`, `openvino` and `generic` (`weight.pair_sum = 128`) enlarge
 each channel's scale by what its worst pair needs: the integer sums are the same with VNNI and without, on
 ARM and in WebAssembly, at the same speed. That alone costs up to 1.3 dB of SQNR on 17 of 18 networks, and
-2.3 dB on one; how Convs are rounded, or `--recover weighed`, makes up for it on most of them
+2.3 dB on one; how Convs are rounded makes up for it on most of them
 ([results](../benchmarks/RESULTS.md#weights-for-every-processor);
 [0025](decisions/0025-pairs-of-weights.md)).
 

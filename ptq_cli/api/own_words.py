@@ -22,7 +22,6 @@ KEYS = {
 }
 """The argument that each key of a recipe is."""
 _CALLS = {
-    "calibrate --moments": "collect_moments",
     "evaluate --shard": "evaluate_shard",
     "calibration show": "show_calibration",
     "report": "report_page",

@@ -1,4 +1,4 @@
-"""The stages from Python: calibrate, collect moments, merge, export, quantize, prepare."""
+"""The stages from Python: calibrate, merge, export, quantize, prepare."""
 
 from pathlib import Path
 from typing import Unpack
@@ -9,7 +9,6 @@ from ptq_cli.folders.quantize_folder import FolderResult, run_quantize_folder
 from ptq_cli.pipeline.run_calibrate import CalibrationResult, run_calibrate
 from ptq_cli.pipeline.run_export import ExportResult, run_export
 from ptq_cli.pipeline.run_merge import MergeResult, run_merge
-from ptq_cli.pipeline.run_moments import MomentsResult, run_moments
 from ptq_cli.pipeline.run_prepare import PrepareResult, run_prepare
 from ptq_cli.pipeline.run_quantize import QuantizationResult, run_quantize
 from ptq_cli.recipe.assignments import Once
@@ -55,45 +54,6 @@ def calibrate(
     """
     request = request_of(settings, model, recipe, preset)
     return run_calibrate(request, RunDirectory(Path(run)), progress, shard=shard, restart=restart)
-
-
-@in_own_words
-def collect_moments(
-    model: ModelLike | None = None,
-    *,
-    run: PathLike = DEFAULT_RUN,
-    recipe: PathLike | None = None,
-    preset: str | None = None,
-    shard: str | None = None,
-    restart: bool = False,
-    progress: ProgressCallback = silent,
-    **settings: Unpack[Settings],
-) -> MomentsResult:
-    """Run the data of a finished calibration again, for what ``export(recover=["weighed"])`` learns from.
-
-    Writes ``moments.safetensors`` into the run directory: how what each layer reads varies together, as exact
-    sums of integers. With them an export needs no data.
-
-    Args:
-        model: as for ``calibrate``; None takes it from the recipe or the calibration.
-        run: the run directory, which holds the whole calibration.
-        recipe: a recipe file, which overrides ``./ptq.toml``.
-        preset: a preset, which both files override.
-        shard: ``"2/8"`` to run the second of eight shares of the batches; ``merge`` combines them.
-        restart: start from the beginning even if earlier work could be continued.
-        progress: is called after each batch.
-        settings: any setting of the recipe, by the name of its flag; those that decide ranges of activations
-            have to be as for the export.
-
-    Raises:
-        PtqError: nothing was calibrated, or the model, the data or a setting has changed since.
-
-    Example:
-        >>> collect_moments().samples  # doctest: +SKIP
-        512
-    """
-    request = request_of(settings, model, recipe, preset)
-    return run_moments(request, RunDirectory(Path(run)), progress, shard=shard, restart=restart)
 
 
 @in_own_words

@@ -21,7 +21,7 @@ from ptq_cli.models.static_shapes import closed_sizes
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.pair_grids import require_float_weights
-from ptq_cli.recipe.recovery_rungs import needs_ranges, needs_statistics
+from ptq_cli.recipe.recovery_rungs import needs_ranges
 from ptq_cli.recipe.sections import CalibrationSettings
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.carried import (
@@ -141,7 +141,7 @@ def open_subject(
         data=dataset,
         plan=make_plan(model.model, resolved.target),
         batch_size=batch_size,
-        is_measured=needs_statistics(recipe),
+        is_measured=needs_ranges(recipe),
         notes=bind_inputs(dataset, model.inputs).notes if dataset is not None else (),
         told_axes=told,
     )

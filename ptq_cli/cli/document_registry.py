@@ -23,7 +23,7 @@ FILES: Mapping[str, str] = {
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
-    "calibrate": ("pipeline.run_calibrate:CalibrationResult", "pipeline.run_moments:MomentsResult"),
+    "calibrate": ("pipeline.run_calibrate:CalibrationResult",),
     "merge": ("pipeline.run_merge:MergeResult", REPORT, REPORTS),
     "calibration show": ("pipeline.views.calibration_view:CalibrationView",),
     "explain": ("pipeline.views.calibration_view:Explanation",),

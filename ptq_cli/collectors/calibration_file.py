@@ -147,7 +147,7 @@ Named = tuple[str, Provenance, Share]
 
 @dataclass(frozen=True)
 class NamedCalibration(Generic[Item]):
-    """A calibration or moments, and what to call it in a message."""
+    """A calibration, and what to call it in a message."""
 
     name: str
     calibration: Counted[Item]

@@ -248,18 +248,6 @@ class RecoveryError(PtqError):
     code = "PTQ-RECOVERY-001"
 
 
-class MomentsFileError(PtqError):
-    """A file of moments is damaged, of another format version, or something else."""
-
-    code = "PTQ-RECOVERY-002"
-
-
-class StaleMomentsError(PtqError):
-    """Moments rest on another calibration, other ranges or another model than those at hand."""
-
-    code = "PTQ-RECOVERY-003"
-
-
 class TuneError(PtqError):
     """There is no budget, or too little data is held out, or a metric has no interval."""
 

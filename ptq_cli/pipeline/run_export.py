@@ -54,18 +54,17 @@ from ptq_cli.qdq.write.integer_forms import (
 from ptq_cli.qdq.write.outliers import LargeChannel
 from ptq_cli.qdq.write.pair_nodes import forget_pair_types
 from ptq_cli.qdq.write.table_rows import write_table_lookups
+from ptq_cli.recipe.known_modes import ROUND
 from ptq_cli.recipe.quantizer_families import TENSOR
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
-from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS, recovery_rungs
+from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
 from ptq_cli.recover.decided_model import DecidedModel
 from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, FloatLayers, reached_sqnr
 from ptq_cli.recover.interrupted_recovery import Interruptions
-from ptq_cli.recover.moments_file import Moments
 from ptq_cli.recover.range_choice import RangesByEffect
 from ptq_cli.recover.recovery_data import (
     RecoveryData,
-    open_moments,
     open_recovery_data,
 )
 from ptq_cli.recover.recovery_effects import Recovery
@@ -192,8 +191,7 @@ def run_export(
                 _require_compiler(resolved.target)
             if restart:
                 discard_recovery(run)
-            moments = open_moments(resolved, run)
-            data = open_recovery_data(resolved, calibration, graph, float_model, moments)
+            data = open_recovery_data(resolved, calibration, graph, float_model)
             exported = make_export(
                 resolved,
                 calibration,
@@ -202,7 +200,6 @@ def run_export(
                 run,
                 path,
                 data=data,
-                moments=moments,
                 keeps_on_interrupt=True,
                 progress=progress,
             )
@@ -235,8 +232,7 @@ def run_export(
 def discard_recovery(run: RunDirectory, result: ExportResult | None = None) -> None:
     """Remove what a recovery has chosen, unless Ctrl-C ended it: the same command then continues."""
     if result is None or (result.recovery is not None and not result.recovery.interrupted):
-        for rung in OF_WEIGHTS:
-            discard_checkpoint(run.recovery_checkpoint(rung))
+        discard_checkpoint(run.recovery_checkpoint)
 
 
 @no_cycle_search()
@@ -250,7 +246,6 @@ def make_export(
     plan: Plan | None = None,
     *,
     data: RecoveryData | None = None,
-    moments: Moments | None = None,
     decided: DecidedWeights | None = None,
     keeps_on_interrupt: bool = False,
     progress: ProgressCallback = silent,
@@ -272,25 +267,23 @@ def make_export(
     if decided is not None:
         made, given = decided.give(made, float_model)
     recovery = None
-    rungs = _rungs_of_weights(made, recipe.recovery, progress) if not interruptions.stopped else []
     # There may be nothing to learn from, or nothing left to choose.
-    is_resumable = data is None or data.dataset.is_resumable
-    if rungs and (data is not None or moments is not None) and (decided is None or given.left):
+    is_open = data is not None and not interruptions.stopped and (decided is None or given.left)
+    if data is not None and is_open and _chooses_weights(made, recipe.recovery, progress):
         work = Recovering(
             made=made,
             float_model=float_model,
             calibration=calibration,
             data=data,
-            moments=moments,
             machine=resolved.machine,
             folder=path.parent,
             progress=progress,
             but=given.sites,
             interruptions=interruptions,
-            checkpoint=run.recovery_checkpoint if keeps_on_interrupt and is_resumable else None,
+            checkpoint=run.recovery_checkpoint if keeps_on_interrupt and data.dataset.is_resumable else None,
             every=recipe.calibration.checkpoint_every,
         )
-        recovery = work.climb(rungs)
+        recovery = work.round()
         made = work.made
     if decided is not None:
         decided.learn(made, float_model)
@@ -338,22 +331,20 @@ def _stored(
     return Exported(replace(result, taken=taken), stored, files)
 
 
-def _rungs_of_weights(
-    made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback
-) -> list[str]:
-    """Return the rungs that choose weights again; of ``all`` not where that takes minutes and wins little."""
-    rungs = [rung for rung in recovery_rungs(settings) if rung in OF_WEIGHTS]
+def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:
+    """Return whether weights are chosen again; for ``all`` not where that takes minutes and wins little."""
+    if ROUND not in recovery_rungs(settings):
+        return False
     found = made.float_layers
-    unnamed = [rung for rung in rungs if rung not in settings.rungs]
     has_bytes = all(site.format.bits >= BYTE for site in made.plan.weights)
-    if not unnamed or found is None or found.weights_lose >= WEIGHTS_MATTER_DB or not has_bytes:
-        return rungs
-    if takes_long(made.model, made.plan):
-        lost = f"cost the outputs {found.weights_lose:.1f} dB" if found.weights_lose else "are good enough"
-        note = f"{' and '.join(unnamed)} left out: weights of 8 bits {lost}, and choosing them takes minutes"
-        progress(Progress(STAGE, 0, None, note))
-        rungs = [rung for rung in rungs if rung in settings.rungs]
-    return rungs
+    if ROUND in settings.rungs or found is None or found.weights_lose >= WEIGHTS_MATTER_DB or not has_bytes:
+        return True
+    if not takes_long(made.model, made.plan):
+        return True
+    lost = f"cost the outputs {found.weights_lose:.1f} dB" if found.weights_lose else "are good enough"
+    note = f"{ROUND} left out: weights of 8 bits {lost}, and choosing them takes minutes"
+    progress(Progress(STAGE, 0, None, note))
+    return False
 
 
 def _require_compiler(target: Target) -> None:

@@ -13,15 +13,14 @@ MODES = {
     FLOAT: "quantize weights only; no calibration data needed",
 }
 """With what each does."""
-EQUALIZE, SMOOTH, RANGES, WEIGHED, ROUND = "equalize", "smooth", "ranges", "weighed", "round"
+EQUALIZE, SMOOTH, RANGES, ROUND = "equalize", "smooth", "ranges", "round"
 IN_FLOAT = "float"
 RUNGS = {
     EQUALIZE: "equalize channel ranges of layers before calibration",
     SMOOTH: "the same for channels of normalizations, and through attention",
     RANGES: "choose the range of each activation by its effect on the outputs",
     IN_FLOAT: "leave a few layers in float, or find ranges at each run, where outputs are below 22 dB",
-    WEIGHED: "choose scales, integers and biases of each layer by what it reads",
-    ROUND: "the same, and make up for what earlier layers lost",
+    ROUND: "choose scales, integers and biases of each layer by what it reads and what earlier layers lost",
 }
-"""In the order in which they run, but that ``weighed`` comes after ``round``, with what each does."""
+"""In the order in which they run, with what each does."""
 ALL, NONE, AUTO = "all", "none", "auto"

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ptq_cli.core.errors import RecipeValueError
+from ptq_cli.core.errors import RecipeValueError, UnknownNameError
 from ptq_cli.core.known_names import require_known
 from ptq_cli.recipe.known_modes import (
     ALL,
@@ -19,7 +19,6 @@ from ptq_cli.recipe.known_modes import (
     RUNGS,
     SMOOTH,
     STATIC,
-    WEIGHED,
 )
 
 if TYPE_CHECKING:  # Sections declare these names, so they cannot be imported from here.
@@ -62,19 +61,6 @@ def needs_ranges(recipe: "Recipe") -> bool:
     overridden = [item.activations for item in recipe.override if item.activations is not None]
     modes = [recipe.activations.mode or STATIC, *(item.mode for item in overridden if item.mode)]
     return any(mode not in WITHOUT_RANGES for mode in modes)
-
-
-def needs_statistics(recipe: "Recipe") -> bool:
-    """Return whether anything of a recipe reads what a calibration measures: a range, or ``weighed``.
-
-    Example:
-        >>> from ptq_cli.recipe.schema import Recipe
-        >>> from ptq_cli.recipe.sections import ActivationSettings, RecoverySettings
-        >>> alone, rungs = ActivationSettings(mode="float"), RecoverySettings(["round"])
-        >>> needs_statistics(Recipe()), needs_statistics(Recipe(activations=alone, recovery=rungs))
-        (True, False)
-    """
-    return needs_ranges(recipe) or WEIGHED in recovery_rungs(recipe.recovery)
 
 
 def check_granularity(recipe: "Recipe") -> None:
@@ -135,10 +121,10 @@ def _check_granularity(settings: "ActivationSettings", where: str) -> None:
         )
 
 
+GONE = {"weighed": ROUND}
+"""Rungs of earlier versions, with what replaces them."""
 REWRITING = (EQUALIZE, SMOOTH)
 """They change the float model, so a calibration rests on them; the others change the quantized one."""
-OF_WEIGHTS = (WEIGHED, ROUND)
-"""Those that change the weights of a quantized model."""
 BY_DEFAULT = (EQUALIZE,)
 """What ``auto`` stands for; see docs/recovery.md for how it was measured."""
 OF_EACH_RUN = (EQUALIZE, SMOOTH)
@@ -156,6 +142,10 @@ def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
         (('ranges', 'round'), ())
     """
     for name in settings.rungs:
+        if name in GONE:
+            raise UnknownNameError(
+                f"unknown rung of recovery '{name}'", hint=f"--recover {GONE[name]} has replaced it"
+            )
         require_known("rung of recovery", name, [*RUNGS, ALL, NONE, AUTO])
     if NONE in settings.rungs and len(set(settings.rungs)) > 1:
         raise RecipeValueError(
@@ -195,7 +185,7 @@ def exporting_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
     Example:
         >>> from ptq_cli.recipe.sections import RecoverySettings
         >>> exporting_rungs(RecoverySettings(["all"])), exporting_rungs(RecoverySettings([]))
-        (('ranges', 'float', 'weighed', 'round'), ())
+        (('ranges', 'float', 'round'), ())
     """
     return tuple(name for name in recovery_rungs(settings) if name not in REWRITING)
 

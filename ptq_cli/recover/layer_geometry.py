@@ -26,8 +26,6 @@ class Window:
         begins: padding at the beginning of each; None where ``auto_pad`` decides.
         upper: an odd padding of ``auto_pad`` has the larger part at the end.
         transposed: of a ConvTranspose, whose strides are those of the output.
-        ends: padding at the end of each; None where ``auto_pad`` decides.
-        added: of a ConvTranspose, its ``output_padding``.
     """
 
     kernel: tuple[int, ...]
@@ -36,28 +34,6 @@ class Window:
     begins: tuple[int, ...] | None
     upper: bool
     transposed: bool = False
-    ends: tuple[int, ...] | None = None
-    added: tuple[int, ...] = ()
-
-    def given(self, taken: Sequence[int]) -> tuple[int, ...]:
-        """Return the spatial shape of the output for that of the input.
-
-        Example:
-            >>> line = Window(kernel=(3,), strides=(2,), dilations=(1,), begins=(1,), ends=(0,), upper=True)
-            >>> line.given([7])
-            (3,)
-        """
-        return tuple(self._given(axis, size) for axis, size in enumerate(taken))
-
-    def _given(self, axis: int, taken: int) -> int:
-        stride, reach = self.strides[axis], (self.kernel[axis] - 1) * self.dilations[axis] + 1
-        if self.begins is None or self.ends is None:
-            # auto_pad SAME pads until this holds (Conv and ConvTranspose, opset 1 and later).
-            return taken * stride if self.transposed else -(-taken // stride)
-        padding = self.begins[axis] + self.ends[axis]
-        if self.transposed:
-            return (taken - 1) * stride + reach - padding + (self.added[axis] if self.added else 0)
-        return (taken + padding - reach) // stride + 1
 
     def positions(self, taken: Sequence[int], given: Sequence[int]) -> Int64s:
         """Return which input positions each output position reads, as indices into the flat spatial axes.
@@ -189,10 +165,8 @@ def _convolution(node: ir.Node, shape: Sequence[int]) -> LayerGeometry:
         strides=tuple(node.attributes.get_ints("strides", [1] * spatial)),
         dilations=tuple(node.attributes.get_ints("dilations", [1] * spatial)),
         begins=given[:spatial] if given is not None else None,
-        ends=given[spatial:] if given is not None else None,
         upper=auto == "SAME_UPPER",
         transposed=node.op_type == "ConvTranspose",
-        added=tuple(node.attributes.get_ints("output_padding", [])),
     )
     groups = node.attributes.get_int("group", 1)
     none = np.zeros(0, np.int64)

@@ -21,7 +21,6 @@ from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.constant_pairs import bias_key, storage_key
 from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, Parameters
 from ptq_cli.qdq.write.weight_quantizer import BYTE
-from ptq_cli.recover.block_search import search_blocks
 from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recover.layer_geometry import LayerGeometry, layer_geometry
 from ptq_cli.recover.second_moments import Float64s, Int64s, Quadratic
@@ -77,9 +76,8 @@ def require_integers(plan: Plan) -> None:
     for site in sites:
         if isinstance(site.format, FloatFormat):
             raise UnsupportedFormatError(
-                f"'{site.tensor}' is stored as {site.format.name}; --recover ranges, weighed and round need "
-                "integers",
-                hint="use ptq evaluate and ptq verify, and leave --recover ranges, weighed and round out",
+                f"'{site.tensor}' is stored as {site.format.name}; --recover ranges and round need integers",
+                hint="use ptq evaluate and ptq verify, and leave --recover ranges and round out",
             )
 
 
@@ -408,12 +406,6 @@ def search_layer(
     Each error is a share of what the layer's output varies by. ``quadratics`` are the groups' objectives,
     ``step`` is of what the layer reads, ``largest``, (M,), what its channels make.
     """
-    if by_blocks(layer):
-        (quadratic,), grid = quadratics, code_grid(layer, state, slice(None), step, largest)
-        parts = (quadratic.curvature, quadratic.lower, quadratic.best)
-        blocks, *errors = search_blocks(*parts, grid, state.codes, threads=threads)
-        power = float((quadratic.best * quadratic.pull).sum()) or 1.0
-        return blocks, (float(errors[0].sum()) / power, float(errors[1].sum()) / power)
     found = Codes(integers=state.codes.integers.copy(), scales=state.codes.scales.copy())
     before = after = power = 0.0
     for group, quadratic in enumerate(quadratics):

@@ -1,7 +1,6 @@
 """The weights of a quantized model are chosen again, layer by layer, behind the layers that are done."""
 
 import gc
-import math
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,28 +21,21 @@ from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.constant_pairs import Places, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
-from ptq_cli.recipe.known_modes import ROUND, WEIGHED
+from ptq_cli.recipe.known_modes import ROUND
 from ptq_cli.recover.block_layer import SharedReads, solve_blocks
-from ptq_cli.recover.input_moments import InputMoments
-from ptq_cli.recover.layer_rows import NO_ROWS, LayerData, LayerRows, solve_layer
+from ptq_cli.recover.layer_rows import LayerData, LayerRows, solve_layer
 from ptq_cli.recover.output_noise import Noise, noise_of, sqnr_of
 from ptq_cli.recover.quantized_layer import (
-    LayerState,
     QuantizedLayer,
     SolvedLayer,
     by_blocks,
-    decided_again,
-    layer_state,
     quantized_layers,
     residual_input,
-    search_layer,
 )
 from ptq_cli.recover.recovery_samples import RecoverySamples, samples_in
 from ptq_cli.recover.rung_work import RungWork, passing_work, search_work
 from ptq_cli.recover.sample_stream import SampleStream, last_readers
-from ptq_cli.recover.second_moments import CenteredMoments, Float64s, fit_least_squares, quadratic_forms
 from ptq_cli.recover.spill_store import IN_MEMORY, Shelf
-from ptq_cli.recover.tensor_moments import TensorMoments, grid_of_input, reading_of
 
 ROWS = 8192
 """Of a layer with few inputs."""
@@ -75,15 +67,14 @@ class RecoveredRounding:
         layers: by name, what was chosen for each.
         refused: why the others are as they were.
         decided: the weights and biases that were chosen.
-        before, after: SQNR of the model's outputs on the samples that judge, in dB; NaN where no model was
-            run to choose them.
+        before, after: SQNR of the model's outputs on the samples that judge, in dB.
     """
 
     layers: Mapping[str, SolvedLayer]
     refused: Mapping[str, str]
     decided: DecidedConstants = field(repr=False)
-    before: float = math.nan
-    after: float = math.nan
+    before: float
+    after: float
 
     @property
     def changed(self) -> bool:
@@ -319,130 +310,3 @@ def _forget_constants(model: ir.Model) -> None:
     """Let go of constants: a graph refers to itself, and waits for a search that is off during an export."""
     for value in constants_of(model):
         value.const_value = None
-
-
-# The weights of a quantized model are chosen again, each layer by itself, from what it reads alone.
-
-
-NOT_MEASURED = "what it reads is not quantized, and was not measured by the calibration"
-DEVIATIONS = 8.0
-"""What a layer makes is taken to be within so many standard deviations of its mean."""
-
-
-def weigh_rounding(
-    float_model: ir.Model,
-    plan: Plan,
-    parameters: Parameters,
-    free: Mapping[WeightSite, bool],
-    moments: Mapping[str, TensorMoments],
-    *,
-    largest: Mapping[str, float],
-    samples: int,
-    threads: int = 1,
-    progress: ProgressCallback = silent,
-    stop: Callable[[], bool] = lambda: False,
-    checkpoint: LayerCheckpoint | None = None,
-) -> RecoveredRounding:
-    """Return better integers, scales and biases for a quantized model's layers.
-
-    The error of each weight is weighed by what the layer reads in the float model, on the grid of its
-    integers. Layers do not depend on each other.
-
-    ``largest`` and ``samples`` are as for ``moment_sites``, the others as for ``recover_rounding``.
-    """
-    layers, refused = quantized_layers(float_model, plan, parameters, free)
-    solved: dict[str, SolvedLayer] = {}
-    known = checkpoint.earlier(layers, parameters) if checkpoint is not None else {}
-    work = {
-        name: passing_work() if name in known else search_work(item, parameters)
-        for name, item in layers.items()
-    }
-    told = RungWork(WEIGHED, work, progress)
-    for name, layer in layers.items():
-        if stop():
-            break
-        found, grid = moments.get(layer.reads), grid_of_input(layer, largest)
-        if name in known:
-            solved[name] = known[name]
-        elif found is None or grid is None:
-            refused[name] = NOT_MEASURED
-        elif not (own := found.readings[reading_of(layer, samples).key]).rows:
-            refused[name] = NO_ROWS
-        else:
-            solved[name] = _solve(float_model, parameters, layer, own, float(grid.scale), threads=threads)
-        if checkpoint is not None:
-            checkpoint.note(solved)
-        told.tell(name, solved.values())
-    return RecoveredRounding(layers=solved, refused=refused, decided=_all_of(solved))
-
-
-def _solve(
-    float_model: ir.Model,
-    parameters: Parameters,
-    layer: QuantizedLayer,
-    moments: InputMoments,
-    step: float,
-    *,
-    threads: int,
-) -> SolvedLayer:
-    state = layer_state(float_model, parameters, layer)
-    centered = [_centered(state, moments, group, step) for group in range(state.groups)]
-    quadratics = [
-        fit_least_squares(item, state.weight[state.part(group)], share=0.0)
-        for group, item in enumerate(centered)
-    ]
-    found, (before, after) = search_layer(
-        layer, state, quadratics, step, _largest(state, centered), threads=threads
-    )
-    bias = None
-    if state.bias is not None:
-        missed = state.weight - found.weights(layer.geometry.block)
-        bias = state.bias + _by_group(state, lambda own, group: _along(missed[own], centered[group]))
-    again = decided_again(parameters, layer, found, bias, step)
-    return SolvedLayer(
-        before=before,
-        after=after,
-        damped=moments.rows < state.weight.shape[1],
-        changed=again.differs(parameters, float_model),
-        decided=again,
-    )
-
-
-def _centered(state: LayerState, moments: InputMoments, group: int, step: float) -> CenteredMoments:
-    """Return the moments of a group in real units; its target is what its own weights make."""
-    gram, mean = moments.gram(group) / moments.rows, moments.sums[group] / moments.rows
-    if state.bias is not None:
-        gram -= np.outer(mean, mean)
-    own = state.weight[state.part(group)]
-    return CenteredMoments(
-        rows=moments.rows,
-        gram=gram * step**2,
-        cross=np.zeros(own.shape),
-        input_mean=mean * step,
-        target_mean=None,
-    )
-
-
-def _along(rows: Float64s, moments: CenteredMoments) -> Float64s:
-    """Return what rows make of the mean input; not as a product of BLAS, whose bits depend on its threads."""
-    assert moments.input_mean is not None  # noqa: S101 - it was made here
-    return np.asarray((rows * moments.input_mean).sum(axis=1))
-
-
-def _largest(state: LayerState, centered: list[CenteredMoments]) -> Float64s:
-    """Return about how large what each channel makes can be, for its bias to have room."""
-
-    def reach(own: slice, group: int) -> Float64s:
-        weight, item = state.weight[own], centered[group]
-        varies = np.sqrt(np.maximum(quadratic_forms(item.gram, weight), 0.0))
-        return np.asarray(np.abs(_along(weight, item)) + DEVIATIONS * varies)
-
-    return _by_group(state, reach)
-
-
-def _by_group(state: LayerState, of_group: Callable[[slice, int], Float64s]) -> Float64s:
-    found = np.zeros(len(state.weight))
-    for group in range(state.groups):
-        own = state.part(group)
-        found[own] = of_group(own, group)
-    return found

@@ -21,14 +21,11 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recipe.known_modes import RANGES, WEIGHED
 from ptq_cli.recipe.recovery_rungs import exporting_rungs
-from ptq_cli.recover.moments_file import Moments, load_moments
 from ptq_cli.recover.range_effects import Judge, KnownCosts, Outputs, model_sqnr
 from ptq_cli.recover.recovery_samples import JUDGED, RecoverySamples, samples_in
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.resolve import Resolved, no_data, open_data
-from ptq_cli.setup.run_directory import RunDirectory
 
 MOST_SAMPLES = 512
 """More cost time, and gave 0.1 dB; see docs/recovery.md."""
@@ -56,7 +53,6 @@ class RecoveryData:
 
     Attributes:
         dataset: whose arrays have the names of the model's inputs.
-        batch_size: samples that run together where the sums do not depend on it.
         known_costs: what ranges have cost the outputs of the same float model on these data.
         known_outputs: what the float model has made of some of these data, by the rung that chose them.
     """
@@ -64,7 +60,6 @@ class RecoveryData:
     dataset: Dataset
     inputs: tuple[TensorSpec, ...]
     allow_nonfinite: bool
-    batch_size: int
     known_costs: KnownCosts = field(default_factory=dict)
     known_outputs: dict[str, Outputs] = field(default_factory=dict)
 
@@ -83,43 +78,22 @@ class RecoveryData:
         return model_sqnr(float_model, pieces, threads=threads, known=self.known_outputs, name="judge")
 
 
-def open_moments(resolved: Resolved, run: RunDirectory) -> Moments | None:
-    """Return the moments of a run, if a rung that is asked for needs them and they are there."""
-    rungs = exporting_rungs(resolved.recipe.recovery)
-    # With other ranges what layers read are other integers.
-    wanted = WEIGHED in rungs and RANGES not in rungs
-    return load_moments(run.moments) if wanted and run.moments.is_file() else None
-
-
 def open_recovery_data(
-    resolved: Resolved,
-    calibration: Calibration,
-    graph: ir.Model,
-    stored: StoredModel,
-    moments: Moments | None,
+    resolved: Resolved, calibration: Calibration, graph: ir.Model, stored: StoredModel
 ) -> RecoveryData | None:
     """Open the data of an earlier calibration again; None if no rung of recovery needs them."""
     recipe = resolved.recipe
-    rungs = exporting_rungs(recipe.recovery)
-    if not rungs or (moments is not None and rungs == (WEIGHED,)):
+    if not exporting_rungs(recipe.recovery):
         return None
-    dataset = calibrated_data(resolved, calibration, graph, stored, "--recover")
-    return recovery_data(resolved, dataset, input_specs(graph))
-
-
-def calibrated_data(
-    resolved: Resolved, calibration: Calibration, graph: ir.Model, stored: StoredModel, option: str
-) -> Dataset:
-    """Open the data of an earlier calibration again."""
-    recipe = resolved.recipe
     dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
     if dataset.digest() != calibration.provenance.data:
         raise StaleCalibrationError(
-            f"'{dataset.source}' has changed since it was calibrated, and {option} reads it again",
-            hint=f"run ptq calibrate again, or leave out {option}",
+            f"'{dataset.source}' has changed since it was calibrated, and --recover reads it again",
+            hint="run ptq calibrate again, or leave out --recover",
         )
     dataset = with_states(dataset, recipe.data, graph, stored)
-    return calibrated_part(dataset, recipe.calibration, input_specs(graph))
+    dataset = calibrated_part(dataset, recipe.calibration, input_specs(graph))
+    return recovery_data(resolved, dataset, input_specs(graph))
 
 
 def recovery_data(
@@ -138,7 +112,6 @@ def recovery_data(
         dataset=bound,
         inputs=inputs,
         allow_nonfinite=resolved.recipe.calibration.allow_nonfinite,
-        batch_size=fixed or resolved.recipe.calibration.batch_size,
     )
 
 

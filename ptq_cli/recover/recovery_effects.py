@@ -26,11 +26,10 @@ class RungEffect:
     changed: Annotated[bool, "Whether it found any other integer, scale or bias than there were."]
     kept: Annotated[
         bool,
-        "Whether the output was better for it on the samples that judge; otherwise nothing was changed. "
-        "Without data, from moments alone, what was changed is kept.",
+        "Whether the output was better for it on the samples that judge; otherwise nothing was changed.",
     ]
     before: Annotated[float, "SQNR of the output without it on the samples that judge, in dB."]
-    after: Annotated[float, "SQNR of the output with it on them; NaN if none judge."]
+    after: Annotated[float, "SQNR of the output with it on them."]
     samples: Annotated[int, "How many samples were learned from."]
     decided_by: Annotated[int, "How many samples judge; those held out are among them."]
     layers: Annotated[Mapping[str, LayerRecovery], "What changed, by the layer's name."]

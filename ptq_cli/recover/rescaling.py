@@ -28,10 +28,9 @@ from ptq_cli.plan.dynamic_layers import COMPUTED, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recipe.known_modes import DYNAMIC, EQUALIZE, ROW
+from ptq_cli.recipe.known_modes import DYNAMIC, EQUALIZE, ROUND, ROW
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.recovery_rungs import (
-    OF_WEIGHTS,
     default_rungs,
     exporting_rungs,
     granularity_of,
@@ -244,7 +243,7 @@ def _trial_bits(bits: int, resolved: Resolved) -> int:
 
     Rounded to nearest, few bits of weights hide what few bits of activations lose; recovery brings them back.
     """
-    are_recovered = not set(OF_WEIGHTS).isdisjoint(exporting_rungs(resolved.recipe.recovery))
+    are_recovered = ROUND in exporting_rungs(resolved.recipe.recovery)
     return max(bits, BYTE) if are_recovered and _are_few(resolved.recipe.activations) else bits
 
 

@@ -31,7 +31,7 @@ ALWAYS, EACH_GROUP = 2e8, 1e7
 MEASURED = (32, 288)
 """Channels and inputs of the layer that is searched to measure how fast this machine is: 10 to 50 ms."""
 LONG = 8e10
-"""Products of a search that took about five minutes of one core for each rung."""
+"""Products of a search that took about five minutes of one core."""
 SLOWEST = 4e-10
 """Seconds that a product takes at most: for work that is short at this rate nothing is measured."""
 

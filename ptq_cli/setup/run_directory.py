@@ -42,8 +42,8 @@ class RunDirectory:
     """The statistics."""
     checkpoint = RunFile("calibration.partial.safetensors")
     """The statistics so far, of a calibration that is not finished."""
-    moments = RunFile("moments.safetensors")
-    """Second moments of what layers read, once their ranges are decided."""
+    recovery_checkpoint = RunFile("recovery.round.partial.safetensors")
+    """The layers that a recovery has chosen so far, if it is not finished."""
     evaluation_checkpoint = RunFile("evaluation.partial.safetensors")
     """What the metrics hold so far, of an evaluation that is not finished."""
     report_json = RunFile("report.json")
@@ -119,10 +119,6 @@ class RunDirectory:
         # By ptq's own names alone: a run directory may hold models that a user put there.
         found = ((file, _OWN_MODEL.fullmatch(file.name)) for file in sorted(self.path.glob("model.*")))
         return [(file, name[1]) for file, name in found if name is not None]
-
-    def recovery_checkpoint(self, rung: str) -> Path:
-        """The layers that a rung of a recovery has chosen so far, if the recovery is not finished."""
-        return self.path / f"recovery.{rung}.partial.safetensors"
 
     def evaluation_shard(self, shard: str) -> Path:
         """One part of an evaluation, such as ``2/8``."""

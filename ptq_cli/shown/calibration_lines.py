@@ -1,9 +1,8 @@
-"""How a calibration, its moments and what was merged are shown: in lines."""
+"""How a calibration and what was merged are shown: in lines."""
 
 import shlex
 from typing import TYPE_CHECKING
 
-from ptq_cli.shown.recovery_lines import refused_lines
 from ptq_cli.terminal.output import detail, say
 from ptq_cli.terminal.phrases import closeness, counted, next_step, shown_path
 
@@ -11,7 +10,6 @@ if TYPE_CHECKING:
     from ptq_cli.collectors.tensor_statistics import NonFinite
     from ptq_cli.pipeline.run_calibrate import CalibrationResult
     from ptq_cli.pipeline.run_merge import MergeResult
-    from ptq_cli.pipeline.run_moments import MomentsResult
 
 
 def print_calibration(result: "CalibrationResult") -> None:
@@ -54,18 +52,8 @@ def nonfinite_counts(nonfinite: "NonFinite") -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
-def print_moments(result: "MomentsResult") -> None:
-    """Print of what there are moments now."""
-    tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, "sample")
-    part = f" of {result.shards}" if result.shards else ""
-    detail(f"collected the moments of {tensors} on {samples}{part}")
-    for line in refused_lines(result.without_moments, "has no moments", "have no moments"):
-        detail(line)
-    say(f"wrote {shown_path(result.moments)}")
-
-
-def next_line(result: "CalibrationResult | MomentsResult", command: str) -> str:
-    """Return the next command after a calibration or its moments, or after a shard of them."""
+def next_line(result: "CalibrationResult", command: str) -> str:
+    """Return the next command after a calibration, or after a shard of one."""
     if result.shards:
         return f"next, with the other shards: ptq merge {shlex.quote(str(result.run.path))} … --run all"
     return next_step(command, result.run)
@@ -75,8 +63,7 @@ def print_merge(result: "MergeResult") -> None:
     """Print what was merged."""
     runs, samples = counted(result.runs, "run"), counted(result.samples, "sample")
     tensors = counted(result.tensors, "tensor")
-    what = "moments" if result.method == "moments" else f"statistics: {result.method}"
-    detail(f"merged {runs}: {tensors} on {samples}, {what}")
+    detail(f"merged {runs}: {tensors} on {samples}, statistics: {result.method}")
     if result.shards:
         detail(f"note: merged {result.shards}; missing: {result.missing}")
     say(f"wrote {shown_path(result.merged)}")

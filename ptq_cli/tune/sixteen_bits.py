@@ -8,9 +8,9 @@ from ptq_cli.core.formats import BY_NAME, BYTE
 from ptq_cli.models.graph_reading import every_node, input_at, rank_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.recipe.known_modes import ROUND
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.quantizer_settings import are_plain, weight_family
-from ptq_cli.recipe.recovery_rungs import OF_WEIGHTS
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, WeightSettings
 from ptq_cli.recover.rung_work import takes_long
@@ -110,4 +110,4 @@ def slow_rungs(rungs: Sequence[str], model: ir.Model, plan: Plan, weights: Weigh
     family = weight_family(weights)
     if not isinstance(family, ScaledWeights) or family.bits < BYTE or not takes_long(model, plan):
         return ()
-    return tuple(rung for rung in rungs if rung in OF_WEIGHTS)
+    return tuple(rung for rung in rungs if rung == ROUND)

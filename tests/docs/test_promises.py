@@ -15,7 +15,6 @@ from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.details import Details
 from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.recover import moments_file
 from tests.each_case import each_case
 from tools import environments
 
@@ -30,7 +29,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 FORMATS = {kind.FORMAT.name: kind.FORMAT.version for kind in (Report, Analysis, Details, Ladder)} | {
-    kind.format: kind.version for kind in (calibration_file.CONTAINER, moments_file.CONTAINER)
+    kind.format: kind.version for kind in (calibration_file.CONTAINER,)
 }
 
 

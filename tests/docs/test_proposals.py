@@ -49,7 +49,7 @@ def test_what_is_misspelt_is_found(line: str) -> None:
     [
         "next: ptq evaluate 'a model.onnx' --run b",
         "to try: ptq export --run 'my run' --exclude 'a b' --exclude /c",
-        "hint: use ptq evaluate and ptq verify, and leave --recover weighed and round out",
+        "hint: use ptq evaluate and ptq verify, and leave --recover ranges and round out",
         "hint: pass --target ort-cpu, or run ptq profile again with --target tensorrt",
         "error PTQ-USAGE-001: no such option '--color'",
         "warning: ptq then evaluates, ptq profiles and ptq quantizes",

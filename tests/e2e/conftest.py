@@ -39,7 +39,7 @@ NO_TORCH = re.compile(r"No module named 'torch|model '\S+\.pth?' does not exist"
 """What is said without torch, which writes such models for the tests, too."""
 """What checkpoints, torchmetrics and quantizers in PyTorch end with where it is not installed."""
 PROGRESS = re.compile(
-    r".* …|(calibrate|drift|evaluate|generate|moments|recover): [0-9]+ (of [0-9]+ )?(samples|layers)"
+    r".* …|(calibrate|drift|evaluate|generate|recover): [0-9]+ (of [0-9]+ )?(samples|layers)"
 )
 
 ARCHITECTURE = """\

@@ -11,7 +11,6 @@ from ptq_cli.terminal.options.model_options import (
     METHOD,
     MODEL_ARGUMENT,
     MODEL_SOURCE,
-    MOMENTS,
     RECOVER,
     RESTART,
     SHARD,
@@ -31,7 +30,6 @@ Examples:
   ptq calibrate model.onnx --data images/ --set image.resize=224,224
   ptq calibrate model.onnx --data images/ --recover equalize
   ptq calibrate model.onnx --data images/ --shard 2/8 --run run-2
-  ptq calibrate --moments
   torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,
 )
@@ -43,7 +41,6 @@ Examples:
     METHOD,
     RECOVER,
     SHARD,
-    MOMENTS,
     RESTART,
     RUN,
     RECIPES,
@@ -53,7 +50,6 @@ Examples:
 def command(
     model: Path | None,
     shard: str | None,
-    moments: bool,
     restart: bool,
     run: Path,
     as_json: bool,
@@ -67,9 +63,6 @@ def command(
 
     A calibration that was interrupted continues from its last checkpoint when the command is run again.
     With --shard, or under torchrun, several processes share the work; the result is the same, byte for byte.
-
-    With --moments, a run that is calibrated gets moments.safetensors: how what each layer reads varies
-    together, from which ptq export --recover weighed chooses its weights without the data.
     """
     from ptq_cli.pipeline.run_calibrate import run_calibrate
     from ptq_cli.setup.run_directory import RunDirectory
@@ -79,18 +72,6 @@ def command(
 
     restart = restart or once_from(options).restart
     request = request_from(options, model)
-    if moments:
-        from ptq_cli.pipeline.run_moments import run_moments
-        from ptq_cli.shown.calibration_lines import print_moments
-
-        with shown_progress() as progress:
-            found = run_moments(request, RunDirectory(run), progress, shard=shard, restart=restart)
-        if as_json:
-            print_json(found)
-            return
-        print_moments(found)
-        tell(next_line(found, "ptq export --recover weighed"))
-        return
     with shown_progress() as progress:
         result = run_calibrate(request, RunDirectory(run), progress, shard=shard, restart=restart)
     if as_json:

@@ -39,9 +39,8 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
 
     RUNS are run directories of ptq calibrate --shard, in any order. The result is the same, byte for byte, as
     from one calibration with all the data. It is an error if the runs differ in model, data or settings, if
-    they overlap, or if a shard is missing. Runs of ptq calibrate --moments --shard get their moments
-    combined. Whole calibrations of one model on different data become one calibration on all of them, with
-    the other settings of the first run.
+    they overlap, or if a shard is missing. Whole calibrations of one model on different data become
+    one calibration on all of them, with the other settings of the first run.
 
     If RUNS hold shards of ptq evaluate --shard, or are such files, the reports of one evaluation are written,
     in the run directory with the models. Without RUNS, the shards are those in the run directory. The command

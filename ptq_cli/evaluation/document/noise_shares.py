@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from ptq_cli.recipe.known_modes import RANGES, WEIGHED
+from ptq_cli.recipe.known_modes import RANGES, ROUND
 
 LEAST_GAIN_DB = 0.5
 """What a command is named for."""
@@ -68,7 +68,7 @@ def noise_shares(
     """
     advice = [why] if why else []
     if activations is not None:
-        better = "" if recovered else f"ptq export --recover {WEIGHED}"
+        better = "" if recovered else f"ptq export --recover {ROUND}"
         advice.append(_bound("better weights", activations, both, better))
     if activations is not None and weights is not None:
         commands = [

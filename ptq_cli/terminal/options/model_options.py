@@ -132,7 +132,7 @@ RECOVER = option(
     type=NameList(),
     shell_complete=complete_names(completion.rungs),
     metavar="NAME,…",
-    help="Recover accuracy with the calibration data: equalize, smooth, ranges, weighed, round, all, auto or "
+    help="Recover accuracy with the calibration data: equalize, smooth, ranges, round, all, auto or "
     "none.  [default: auto]",
 )
 WEIGHT_BITS = setting(WEIGHTS, "weights.bits")
@@ -172,10 +172,4 @@ SHARD = option(
     "--shard",
     metavar="K/N",
     help="Run only part K of N of the batches; ptq merge combines the parts.",
-)
-MOMENTS = option(
-    RUNNING,
-    "--moments",
-    is_flag=True,
-    help="Run the data of a finished calibration again, for the moments that --recover weighed needs.",
 )

@@ -6,7 +6,6 @@ from onnx_ir.passes import common as passes
 from ptq_cli.core.errors import DataShapeError
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from tests.each_case import each_case
-
 from tests.unit.plan.graphs import build, quantized
 
 

@@ -5,7 +5,6 @@ import pytest
 from ptq_cli.plan.nested_layers import layers_never_run
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-
 from tests.unit.plan.graphs import build
 
 IF = """(float[N,4] x, bool c) => (float[N,4] y) <float[4,4] w> {

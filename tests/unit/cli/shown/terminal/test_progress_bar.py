@@ -86,13 +86,13 @@ def test_a_rung_tells_the_time_left_by_its_work_once_enough_was_seen(clock, caps
 )
 def test_the_time_left_fits_beside_a_bar(clock, columns, words):
     display = progress._Bar()
-    display.update(RungProgress("recover (weighed)", 0, None))
+    display.update(RungProgress("recover (round)", 0, None))
     assert display._bar is not None
     display._bar.dynamic_ncols = lambda _: (columns, 40)
     for number in range(1, 5):
         clock[0] += 10
         at = {"layer": f"net/{{{number}}}", "number": number, "layers": 5, "gain_db": number}
-        display.update(RungProgress("recover (weighed)", 10 * number, 100, **at))
+        display.update(RungProgress("recover (round)", 10 * number, 100, **at))
     drawn = str(display._bar)
     display.close()
     assert drawn.endswith(f"| {words}")
