@@ -26,14 +26,14 @@ MakeCollector = Callable[..., Collector]  # as ``collector_registry.make_collect
 
 
 def counting_on(device: Device) -> MakeCollector:
-    """Return what makes the collectors of tensors that are on a device."""
+    """The function that makes collectors for tensors on a device."""
     return make_collector if device.is_host else make_torch_collector
 
 
 def make_torch_collector(
     method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
 ) -> Collector:
-    """Return a new collector for tensors on a device.
+    """A new collector for tensors on a device.
 
     Channels, and values that need not be finite, are counted on the host.
     """
@@ -114,7 +114,7 @@ class Feeding:
         return next((name for name in self._collectors if name in bad), None)
 
     def statistics(self) -> Statistics:
-        """Return what was counted so far; nothing may be counted meanwhile."""
+        """The statistics so far; nothing may be counted meanwhile."""
         return {name: collector.statistics() for name, collector in self._collectors.items()}
 
 
@@ -200,7 +200,7 @@ class _Work:
         self._pool.shutdown()
 
     def run_and_count(self, piece: Piece) -> NonFiniteActivationError | None:
-        """Return what is wrong with the piece's tensors, if anything is."""
+        """Run and count a piece; return the error of its first tensor that is not finite."""
         turn = piece.turn
         arrays = turn.run(piece.batch.inputs)
         measured = dict(zip(turn.taps, arrays, strict=True))

@@ -32,7 +32,7 @@ class Checkpoints(Protocol):
     """What keeps the statistics of the batches so far, now and then."""
 
     def is_due(self) -> bool:
-        """Return whether the statistics after the batch that is begun last are wanted."""
+        """Whether the statistics after the batch that is begun last are wanted."""
 
     def write(self, batches: int, samples: int, snapshot: Callable[[], Statistics]) -> None:
         """Keep the statistics of so many batches and samples, and of no others: what ``snapshot`` gives."""
@@ -187,7 +187,7 @@ def count_batches(
 
 
 def non_finite_error(name: str, array: Array, piece: Piece, *, is_nested: bool) -> NonFiniteActivationError:
-    """Return the error that says where a tensor of a piece first holds NaN or Inf."""
+    """The error that says where a tensor of a piece first holds NaN or Inf."""
     batch = piece.batch
     with np.errstate(over="ignore"):
         bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]

@@ -155,7 +155,7 @@ def _example_shapes(dataset: Dataset | None, inputs: Sequence[TensorSpec]) -> di
 
 
 def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Sequence[TensorSpec]) -> Dataset:
-    """Return the samples that are calibrated on: all but those that are set aside."""
+    """The samples that are calibrated on: all but those that are set aside."""
     dataset, _ = fit_dataset(dataset, inputs)
     if not settings.set_aside:
         return dataset

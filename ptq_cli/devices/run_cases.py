@@ -38,8 +38,7 @@ from ptq_cli.runtime.session import Session
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 
-AS_FAR = 4.0
-"""How many times as far from this machine as the file as it is written an output may be."""
+AS_FAR = 4.0  # how many times as far from this machine as the file as it is written an output may be
 SAMPLES = 8
 SMALL_BATCHES = (1, 2)
 """Samples that kernels get: with one, ONNX Runtime takes other kernels than with several."""
@@ -107,7 +106,7 @@ def run_pack(
 
 
 def _runs(compared: ComparedSamples, axes: Axes, most: int) -> tuple[list[Tensors], list[Tensors]]:
-    """Return the inputs of the whole file's runs, and those that kernels get."""
+    """The inputs of the whole file's runs, and those that kernels get."""
     if compared.fixed:
         return list(compared.batches[:most]), list(compared.batches[:1])
     singles = [run for batch in compared.batches for run in single_samples(batch, axes, most)]
@@ -118,7 +117,7 @@ def _runs(compared: ComparedSamples, axes: Axes, most: int) -> tuple[list[Tensor
 def _whole_case(
     path: Path, model: StoredModel, float_sha256: str, runs: Sequence[Tensors]
 ) -> tuple[CaseFiles, Literal["float", "written"]]:
-    """Return the case of the whole file, and what its reference outputs are of."""
+    """The case of the whole file, and what its reference outputs are of."""
     float_model = RunDirectory(path.parent).float_model
     is_known = float_model.is_file() and read_model(float_model).sha256 == float_sha256
     written = Session(model, threads=1, optimize=False)
@@ -135,7 +134,7 @@ def _whole_case(
 
 
 def _rounding(here: Array, written: Array) -> Array:
-    """Return how far an output may be from this machine's: which values are rounded otherwise is chance.
+    """How far an output may be from this machine's: which values are rounded otherwise is chance.
 
     ``AS_FAR`` times as far as the file as it is written, and at least a step of 8 bits over its range.
     """
@@ -202,13 +201,13 @@ def run_answers(
 
 
 def _first_of(refused: Sequence[PtqError]) -> PtqError:
-    """Return the first error, with what the others say in the same line."""
+    """The first error, with what the others say in the same line."""
     messages = dict.fromkeys(error.message for error in refused)
     return type(refused[0])("; ".join(messages), hint=refused[0].hint)
 
 
 def _told_apart(devices: Sequence[DeviceAnswer]) -> tuple[DeviceAnswer, ...]:
-    """Return devices of which no two have the same name: their files' names are added."""
+    """Devices of which no two have the same name: their files' names are added."""
     names = Counter(item.device for item in devices)
     return tuple(
         item if names[item.device] == 1 else replace(item, device=f"{item.device} ({Path(item.file).stem})")

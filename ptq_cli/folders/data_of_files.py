@@ -14,7 +14,7 @@ from ptq_cli.recipe.sections import FLOAT16
 
 
 def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str | None]:
-    """Return the data of each file.
+    """The data of each file.
 
     A folder that holds ``decoder_model.npz``, or another file or folder of a model's name, has data for each
     file by its name; all other data are for all files.
@@ -47,7 +47,7 @@ def _is_called(item: Path, name: str) -> bool:
 
 
 def no_data_for(source: str | None, file: Path) -> EmptyDataError:
-    """Return the error to raise for a file whose activations need ranges, and that has no data.
+    """The error to raise for a file whose activations need ranges, and that has no data.
 
     Example:
         >>> no_data_for("calib", Path("encoder.onnx")).message
@@ -72,7 +72,7 @@ _VALID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
 
 def suffix_of(recipe: Recipe) -> str:
-    """Return the suffix for what a recipe makes: that under which Transformers.js looks for such a model.
+    """The suffix for what a recipe makes: that under which Transformers.js looks for such a model.
 
     Its names are ``quantized`` for dynamic ranges and for weights of 8 bits, ``q4`` and ``q4f16`` for weights
     of 4 bits, ``int8`` for integers. What it has no name for is called by its bits.
@@ -105,7 +105,7 @@ def suffix_of(recipe: Recipe) -> str:
 
 
 def require_suffix(suffix: str) -> str:
-    """Return a suffix that a file's name can have."""
+    """A suffix that a file's name can have."""
     if _VALID.fullmatch(suffix) is None:
         raise UsageError(
             f"'run.suffix' is '{suffix}', expected letters, digits, '.', '+' or '-'",

@@ -62,18 +62,18 @@ class ModelFolder:
         return next((self.path / file for file in self.carried if file.name == TOKENIZER), None)
 
     def inputs(self) -> dict[str, Path]:
-        """Return all files of the float models, by what they are."""
+        """All files of the float models, by what they are."""
         files = {f"the model's {file.as_posix()}": self.path / file for file in self.files}
         return files | {f"the model's {path.name}": path for found in self.data.values() for path in found}
 
     def bytes(self, files: Iterable[Path]) -> int:
-        """Return how many bytes float models have, with their constants, each file once."""
+        """How many bytes float models have, with their constants, each file once."""
         names = set(files)
         data = {item for file in names for item in self.data[file]}
         return sum(item.stat().st_size for item in [*(self.path / file for file in names), *data])
 
     def groups(self) -> list[tuple[Path, ...]]:
-        """Return the files in groups that share a file of constants and a folder; one alone is a group.
+        """The files in groups that share a file of constants and a folder; one alone is a group.
 
         Example:
             >>> a, b, c = Path("a.onnx"), Path("b.onnx"), Path("c.onnx")
@@ -132,7 +132,7 @@ def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") ->
 
 
 def quantized_files(path: Path) -> tuple[Path, ...]:
-    """Return the quantized models of a folder and of the folders directly inside it, by their names."""
+    """The quantized models of a folder and of the folders directly inside it, by their names."""
     found = tuple(item for item in _models(_files(path, ())) if _read(item) is None)
     if not found:
         raise ModelFolderError(
@@ -143,7 +143,7 @@ def quantized_files(path: Path) -> tuple[Path, ...]:
 
 
 def base_name(file: Path) -> str:
-    """Return the name of the float model that a quantized one is named after.
+    """The name of the float model that a quantized one is named after.
 
     Example:
         >>> base_name(Path("decoder_model_q4.onnx")), base_name(Path("decoder_model.onnx"))
@@ -158,7 +158,7 @@ def _models(files: Iterable[Path]) -> list[Path]:
 
 
 def _files(path: Path, ours: Collection[Path]) -> list[Path]:
-    """Return the files of a folder and of those directly inside it, but those that commands write to."""
+    """The files of a folder and of those directly inside it, but those that commands write to."""
     try:
         folders = [path, *(item for item in sorted(path.iterdir()) if _is_part(item, ours))]
         return [item for folder in folders for item in sorted(folder.iterdir()) if item.is_file()]
@@ -184,7 +184,7 @@ def _is_named(file: Path, models: Sequence[Path], suffix: str) -> bool:
 
 
 def _read(file: Path) -> tuple[frozenset[Path], list[Meant]] | None:
-    """Return the files that hold a model's constants, and its layers; None if the model is quantized."""
+    """The files that hold a model's constants, and its layers; None if the model is quantized."""
     try:
         model = onnx.load(file, load_external_data=False)
     except (DecodeError, ValueError, RuntimeError):
@@ -240,7 +240,7 @@ class FileRequest:
 def file_requests(
     folder: ModelFolder, resolved: Resolved, run: RunDirectory, output: Path, suffix: str
 ) -> list[FileRequest]:
-    """Return what is asked of each file of a folder.
+    """The request for each file of a folder.
 
     Text is read with the folder's tokenizer if no other one is named.
     """
@@ -279,7 +279,7 @@ def own_request(
 
 
 def _for_file(resolved: Resolved, folder: ModelFolder, file: Path, own: Mapping[str, str | None]) -> Resolved:
-    """Return what is asked of a file, without what a recipe says for other files.
+    """The recipe of one file, without the settings for other files.
 
     These are data that only others have, and overrides that mean layers of others. Factors for channels that
     nobody asked for by name are left out: they would give each model other weights, and none to share.
@@ -316,8 +316,7 @@ def named_errors(file: Path) -> Iterator[None]:
 # Where the files of a quantized folder lie: constants that the float files shared are shared again.
 
 
-DATA_SUFFIX = ".onnx_data"
-"""Of files of constants, as Transformers.js and Optimum name them."""
+DATA_SUFFIX = ".onnx_data"  # of files of constants, as Transformers.js and Optimum name them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,7 +345,7 @@ class FolderLayout:
 def lay_out(
     folder: ModelFolder, models: Mapping[Path, StoredModel], outputs: Mapping[Path, Path], suffix: str
 ) -> FolderLayout:
-    """Return the files of quantized models.
+    """The files of quantized models.
 
     An empty ``suffix`` keeps the names of the float models.
     """
@@ -366,7 +365,7 @@ def lay_out(
 
 
 def _data_name(folder: ModelFolder, group: Sequence[Path], suffix: str) -> str:
-    """Return the name of a group's constants: the model's, or that of the file that float models share."""
+    """The name of a group's constants: the model's, or that of the file that float models share."""
     stem = group[0].stem
     if len(group) > 1:
         first = min(path.name for file in group for path in folder.data[file])
@@ -375,6 +374,6 @@ def _data_name(folder: ModelFolder, group: Sequence[Path], suffix: str) -> str:
 
 
 def carried_files(folder: ModelFolder, output: Path) -> list[Path]:
-    """Return the configurations and tokenizers that have to be copied; none into the folder itself."""
+    """The configurations and tokenizers that have to be copied; none into the folder itself."""
     same = os.path.realpath
     return [file for file in folder.carried if same(folder.path / file) != same(output / file)]

@@ -109,10 +109,8 @@ class FolderResult:
         return all(item.passed for item in self.files)
 
 
-EXPORT = "export"
-"""Folder of the quantized models in the run directory, if no other one is named."""
-HELD = 1 << 24
-"""Bytes of a file that wait in memory until all files of the folder are finished."""
+EXPORT = "export"  # folder of the quantized models in the run directory, if no other one is named
+HELD = 1 << 24  # bytes of a file that wait in memory until all files of the folder are finished
 
 
 def run_quantize_folder(
@@ -240,7 +238,7 @@ class _Making:
             item.model.discard()
 
     def _held(self, content: Content) -> Content:
-        """Return the content of a file, a large one on disk."""
+        """The content of a file, a large one on disk."""
         if isinstance(content, Path) or len(content) < HELD:
             return content
         if self._waiting is None:

@@ -38,17 +38,16 @@ from ptq_cli.qdq.write.site_parameters import decide_all
 
 SEAM = Seam(fixed=6.0, element=0.0004)
 """Where the search begins: measured with ONNX Runtime 1.31 on x86-64 with VNNI."""
-SEAM_SCALES = (0.25, 4.0)
-"""What a machine's may differ by; more is a disturbed measurement."""
+SEAM_SCALES = (0.25, 4.0)  # what a machine's may differ by; more is a disturbed measurement
 
 
 def runtime_version() -> str:
-    """Return the runtime that profiles are measured with."""
+    """The runtime that profiles are measured with."""
     return f"onnxruntime {onnxruntime.__version__}"
 
 
 def operators_digest(model: ir.Model) -> str:
-    """Return a digest of the operators, their names and the shapes of their constants; of no numbers."""
+    """A digest of the operators, their names and the shapes of their constants; of no numbers."""
     lines = []
     for node in model.graph:
         shapes = [
@@ -70,7 +69,7 @@ def measure_profile(
     seconds: float = 6.0,
     progress: ProgressCallback = silent,
 ) -> MachineProfile:
-    """Return how long each node of a model takes on this machine.
+    """How long each node of a model takes on this machine.
 
     The float model, and one with everything in integers that can be, are profiled. The placement that follows
     is then measured as a whole, and says what a tensor costs between the two.
@@ -118,7 +117,7 @@ def _with_seam_of_here(
     extremes: tuple[ir.Model, ir.Model],
     seconds: float,
 ) -> MachineProfile:
-    """Return the profile with the seam that explains the time of a placement that has some.
+    """The profile with the seam that explains the time of a placement that has some.
 
     The float model and the integer one take turns with it, and say how much slower or faster the machine has
     become since they were profiled.
@@ -140,7 +139,7 @@ def _with_seam_of_here(
 
 
 def _by_owner(found: OperatorTimes, owners: Mapping[str, str]) -> Mapping[str, float]:
-    """Return the microseconds of each node of the float model, by its name."""
+    """The microseconds of each node of the float model, by its name."""
     spent: dict[str, float] = {}
     for name, time in found.by_node.items():
         if (owner := owners.get(name)) is not None:
@@ -149,7 +148,7 @@ def _by_owner(found: OperatorTimes, owners: Mapping[str, str]) -> Mapping[str, f
 
 
 def _owners(model: ir.Model, written: ir.Model) -> dict[str, str]:
-    """Return the node of the float model that each node of one written for a target computes, by name.
+    """The node of the float model that each node of one written for a target computes, by name.
 
     Pairs that are left belong to no node: they are what a tensor costs between integers and floats. Those
     around an operator of the runtime's own belong to it, since no placement has it without them.
@@ -175,7 +174,7 @@ RANGE = (-4.0, 4.0)
 
 
 def integer_twin(model: ir.Model, plan: Plan, target: Target) -> ir.Model:
-    """Return a quantized copy of a model for measurements of time alone."""
+    """A quantized copy of a model for measurements of time alone."""
     twin = model.clone()
     producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
 
@@ -194,7 +193,7 @@ def integer_twin(model: ir.Model, plan: Plan, target: Target) -> ir.Model:
 
 
 def _range(producer: ir.Node | None) -> tuple[float, float]:
-    """Return a range that makes a Relu or Clip before it redundant, as a calibrated one does."""
+    """A range that makes a Relu or Clip before it redundant, as a calibrated one does."""
     if producer is None or producer.op_type not in CLAMPS:
         return RANGE
     low, high = (

@@ -21,8 +21,7 @@ from ptq_cli.runtime.session import Session
 # How long a run of a model takes where other work is done, too: sessions take turns, and fast runs count.
 
 
-FAST = 0.1
-"""The quantile of the runs that counts: other work on the machine only ever adds time."""
+FAST = 0.1  # the quantile of the runs that counts: other work on the machine only ever adds time
 FEWEST_RUNS, MOST_RUNS = 8, 200
 RUNS_A_TURN = 4
 """The first of them finds the caches full of another model, and is not among the fast ones."""
@@ -42,7 +41,7 @@ class WholeRuns:
 def fast_runs(
     models: Sequence[StoredModel], batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
 ) -> list[WholeRuns]:
-    """Return how long a run of each model takes, in turns."""
+    """How long a run of each model takes, in turns."""
     sessions = [Session(model, threads=threads) for model in models]
     times = take_clocks(sessions, batches, threads=threads, seconds=seconds)
     return [whole_runs(runs) for runs in times]
@@ -75,7 +74,7 @@ def take_clocks(
 
 
 def whole_runs(times: Sequence[float]) -> WholeRuns:
-    """Return what the times of some runs say.
+    """Fast and spread of some run times.
 
     Example:
         >>> whole_runs([20.0] * 9 + [10.0])
@@ -87,8 +86,7 @@ def whole_runs(times: Sequence[float]) -> WholeRuns:
 
 SUFFIX = "_kernel_time"
 REORDERS = "Reorder"
-MOST_MERGED = 16
-"""Nodes in one kernel, about."""
+MOST_MERGED = 16  # nodes in one kernel, about
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ class ProfiledSession:
         )
 
     def end(self) -> tuple[NodeTime, ...]:
-        """Return the time of each node of the graph, in the graph's order, from all runs so far."""
+        """The time of each node of the graph, in the graph's order, from all runs so far."""
         events = json.loads(Path(self.session.end_profile()).read_text(encoding="utf-8"))
         optimized = onnx.load(self._optimized, load_external_data=False)
         kernels, times = _kernel_times(events), [0.0] * len(self._nodes)
@@ -186,7 +184,7 @@ class ProfiledSession:
 
 
 def _kernel_times(events: Sequence[Mapping[str, object]]) -> dict[str, float]:
-    """Return the microseconds of each kernel, from ONNX Runtime's profile."""
+    """The microseconds of each kernel, from ONNX Runtime's profile."""
     times: dict[str, list[float]] = defaultdict(list)
     for event in events:
         name = str(event.get("name", ""))
@@ -196,7 +194,7 @@ def _kernel_times(events: Sequence[Mapping[str, object]]) -> dict[str, float]:
 
 
 def _origins(graph: onnx.GraphProto, nodes: Sequence[ir.Node]) -> dict[str, int]:
-    """Return which node each kernel belongs to, by its name; what only reorders belongs to what it reads."""
+    """Which node each kernel belongs to, by its name; what only reorders belongs to what it reads."""
     positions = {node: index for index, node in enumerate(nodes)}
     made_by: dict[str, int] = {}
     found: dict[str, int] = {}
@@ -223,7 +221,7 @@ def _origins(graph: onnx.GraphProto, nodes: Sequence[ir.Node]) -> dict[str, int]
 
 
 def _main_node(kernel: str, last: ir.Node, nodes: Collection[ir.Node]) -> ir.Node:
-    """Return which of the nodes that were merged into a kernel it is named for: FusedConv is a Conv.
+    """Which of the nodes that were merged into a kernel it is named for: FusedConv is a Conv.
 
     Its name is often that of the last one, such as an activation function or a normalization.
     """
@@ -254,7 +252,7 @@ class OperatorSummary:
 
 
 def by_operator(nodes: Sequence[NodeTime]) -> tuple[OperatorSummary, ...]:
-    """Return what each type of operator takes, the slowest first.
+    """Time of each type of operator, the slowest first.
 
     Example:
         >>> nodes = [NodeTime("a", "Conv", 30.0), NodeTime("b", "Relu", 0.0), NodeTime("c", "Conv", 10.0)]
@@ -273,7 +271,7 @@ def by_operator(nodes: Sequence[NodeTime]) -> tuple[OperatorSummary, ...]:
 
 
 def growth(first: Sequence[NodeTime], other: Sequence[NodeTime]) -> tuple[tuple[str, float], ...]:
-    """Return the types of operators that take longer in another model than in the first, and by how much.
+    """The types of operators that take longer in another model than in the first, and by how much.
 
     Units:
         microseconds; the largest difference first.
@@ -284,7 +282,7 @@ def growth(first: Sequence[NodeTime], other: Sequence[NodeTime]) -> tuple[tuple[
 
 
 def scaled_to(nodes: Sequence[NodeTime], microseconds: float) -> tuple[NodeTime, ...]:
-    """Return the nodes with times that add up to those of a run without profiling, which costs time itself.
+    """The nodes with times that add up to those of a run without profiling, which costs time itself.
 
     Example:
         >>> nodes = [NodeTime("a", "Conv", 3.0), NodeTime("", "Add", 1.0)]

@@ -37,10 +37,8 @@ from ptq_cli.setup.resolve import Request, Resolved, resolve
 from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.setup.served_inputs import ServedInputs, batches_of, inputs_of_recipe, served_batch
 
-PROFILED = 0.2
-"""The share of the time of a scenario that the profile of each model takes in addition."""
-LONGEST_PROFILE = 3.0
-"""Seconds."""
+PROFILED = 0.2  # the share of the time of a scenario that the profile of each model takes in addition
+LONGEST_PROFILE = 3.0  # seconds
 MICROSECONDS = 1e6
 
 
@@ -206,7 +204,7 @@ def _measured(
 def _at_levels(
     opened: BenchedModels, engines: Sequence[Engine], options: BenchOptions, resolved: Resolved
 ) -> tuple[Engine, ...]:
-    """Return the runtimes at each level that is asked for; of models with weights in blocks, at two."""
+    """The runtimes at each level that is asked for; of models with weights in blocks, at two."""
     recipe, asked = resolved.recipe, tuple(dict.fromkeys(options.accuracy_levels))
     for level in asked:
         check_recipe(replace(recipe, runtime=replace(recipe.runtime, accuracy_level=level)))
@@ -242,7 +240,7 @@ def _inputs_of(batches: Sequence[Mapping[str, Array]]) -> tuple[TensorSpec, ...]
 def _inputs(
     request: Request, resolved: Resolved, graph: ir.Model, specs: Sequence[TensorSpec], batch: int
 ) -> ServedInputs:
-    """Return samples of the data that were asked for, else of those in the recipe, else made-up ones."""
+    """Samples of the data that were asked for, else of those in the recipe, else made-up ones."""
     recipe = resolved.recipe
     if "data" in request.settings and recipe.calibration.data is not None:
         data = recipe.calibration.data
@@ -291,14 +289,13 @@ def _shaped_batch(specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int
 # The overlays of an analysis for Model Explorer: kernels and times are measured for them.
 
 
-SECONDS = 2.0
-"""To time the operators."""
+SECONDS = 2.0  # to time the operators
 
 
 def overlay_files(
     file: Path, analysis: Analysis, model: ir.Model, target: Target, dataset: Dataset, *, threads: int
 ) -> dict[Path, Content]:
-    """Return the overlays of a quantized model, by their files."""
+    """The overlays of a quantized model, by their files."""
     engine = engine_of(target)
     found = engine.find_kernels(model) if engine is not None else {}
     kernels = {name: kernel.placement for name, kernel in found.items() if kernel.placement != "gone"}

@@ -311,7 +311,7 @@ def _stored(
     *,
     taken: int,
 ) -> Exported:
-    """Return the bytes of a quantized model whose integers are written into its graph."""
+    """The bytes of a quantized model whose integers are written into its graph."""
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     _finish(made, target)
     if target.static_shapes:
@@ -332,7 +332,7 @@ def _stored(
 
 
 def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:
-    """Return whether weights are chosen again; for ``all`` not where that takes minutes and wins little."""
+    """Whether weights are chosen again; for ``all`` not where that takes minutes and wins little."""
     if ROUND not in recovery_rungs(settings):
         return False
     found = made.float_layers
@@ -388,7 +388,7 @@ def _result(
     kernels: KernelCounts | None,
     recovery: Recovery | None,
 ) -> ExportResult:
-    """Return the result; ``sizes`` are those of the float file and of the quantized one."""
+    """The result; ``sizes`` are those of the float file and of the quantized one."""
     placement = made.placement
     return ExportResult(
         output=path,
@@ -438,7 +438,7 @@ def _kernels(stored: StoredModel, made: DecidedModel, target: Target) -> KernelC
 
 
 def _uncounted(made: DecidedModel) -> str:
-    """Return why the runtime is not asked in passing what it makes of a graph, or an empty string."""
+    """Why the runtime is not asked in passing what it makes of a graph, or an empty string."""
     nodes = made.model.graph.num_nodes()
     if nodes > COUNTED_NODES:
         return f"the graph has {nodes:,} nodes"

@@ -155,7 +155,7 @@ def run_merge(runs: Sequence[RunDirectory], run: RunDirectory, *, partial: bool 
 
 
 def _are_whole(shards: Sequence[_Shard]) -> bool:
-    """Return whether runs hold whole calibrations, each on data of its own."""
+    """Whether runs hold whole calibrations, each on data of its own."""
     data = {shard.provenance.data for shard in shards}
     whole = all(shard.provenance.share is None for shard in shards)
     return whole and len(data) == len(shards) > 1
@@ -176,7 +176,7 @@ def _require_runs(runs: Sequence[RunDirectory], run: RunDirectory) -> None:
 
 
 def _read_shards(runs: Sequence[RunDirectory], target: RunDirectory) -> list[_Shard]:
-    """Return what each run is made from.
+    """Read the provenance and the recipe of each run.
 
     The paths in a run directory start at it. If the model lies there, they are taken so, and made relative to
     the merged run. A run that came from another machine may have been moved without its model; where the
@@ -292,7 +292,7 @@ def run_merge_evaluation(
 
 
 def _base(facts: ShardFacts, file: Path, run: RunDirectory) -> Path:
-    """Return where the paths of a shard begin.
+    """Where the paths of a shard begin.
 
     That is the folder it lies in, if its data is found from there. Otherwise the file has come from
     another machine, and its paths are taken from the run directory, of which that machine had a copy.
@@ -326,7 +326,7 @@ def _require_same_evaluation(shards: Sequence[NamedShard], layers: Sequence[Reci
 
 
 def _summary(first: NamedShard, opened: OpenedModels) -> SetSummary:
-    """Return what was measured on which data, as a shard says it."""
+    """Summary of the evaluation, as a shard says it."""
     facts, recipe = first.shard.facts, opened.loaded.resolved.recipe
     noted = SetSummary(
         source=str(recipe.evaluation.data),
@@ -358,7 +358,7 @@ def _require_own(first: NamedShard, identity: Mapping[str, str], run: RunDirecto
 
 
 def holds_evaluation(inputs: Sequence[Path]) -> bool:
-    """Return whether shards of an evaluation are to be merged, and not those of a calibration.
+    """Whether shards of an evaluation are to be merged, and not those of a calibration.
 
     A file that is missing counts by its name, and is named when it is read.
 
@@ -370,7 +370,7 @@ def holds_evaluation(inputs: Sequence[Path]) -> bool:
 
 
 def shard_files(inputs: Sequence[Path]) -> list[Path]:
-    """Return the files of all shards."""
+    """The files of all shards."""
     files: list[Path] = []
     for path in inputs:
         found = [path] if _is_file(path) else RunDirectory(path).evaluation_shards()
@@ -385,7 +385,7 @@ def shard_files(inputs: Sequence[Path]) -> list[Path]:
 
 
 def evaluated_run(inputs: Sequence[Path]) -> RunDirectory:
-    """Return the run directory whose models the shards are of: the first that has models beside its shards.
+    """The run directory whose models the shards are of: the first that has models beside its shards.
 
     The default one, if the shards lie where no models are, as those do that were fetched.
 

@@ -83,7 +83,7 @@ class ComparedSamples:
 def compared_samples(
     graph: ir.Model, recipe: Recipe, reading: Reading, *, required: bool, made_up: bool
 ) -> tuple[ComparedSamples, tuple[str, ...]]:
-    """Return what the outputs are compared on, and why data of the recipe cannot be used.
+    """Samples to compare outputs on, and why data of the recipe cannot be used.
 
     Data of a recipe that were not ``required`` may be gone where a run has been moved.
     """
@@ -237,7 +237,7 @@ def _in_context(
     settings: RuntimeSettings,
     threads: int,
 ) -> KernelComparison | None:
-    """Return the comparison with what the outputs of the whole model say of kernels that are wrong alone."""
+    """The comparison with what the outputs of the whole model say of kernels that are wrong alone."""
     if alone is None or not alone.wrong or engine_alone(target, settings.engine) is not OPEN_VINO:
         return alone
     return _together(alone, compare_outputs(graph, samples, target, settings, threads, silent))
@@ -275,7 +275,7 @@ def _few_samples(graph: ir.Model, resolved: Resolved, dataset: Dataset | None) -
 
 
 def single_samples(batch: Batch, axes: Axes, most: int, size: int = 1) -> list[Batch]:
-    """Return the first samples of a batch, ``size`` at a time; ``axes`` are those other than the first."""
+    """The first samples of a batch, ``size`` at a time; ``axes`` are those other than the first."""
     own = {name: axes.get(name, 0) if array.ndim else None for name, array in batch.items()}
     sizes = [batch[name].shape[axis] for name, axis in own.items() if axis is not None]
     return [
@@ -285,7 +285,7 @@ def single_samples(batch: Batch, axes: Axes, most: int, size: int = 1) -> list[B
 
 
 def _output_scales(graph: ir.Model, target: Target) -> dict[str, float]:
-    """Return the scale of each output that a DequantizeLinear, or a QuantizeLinear, gives."""
+    """The scale of each output that a DequantizeLinear, or a QuantizeLinear, gives."""
     scales = {}
     for value in graph.graph.outputs:
         producer = value.producer()
@@ -377,7 +377,7 @@ def _outputs_decide(engine: Engine | None, alone: KernelComparison | None) -> bo
 def open_to_verify(
     request: Request, run: RunDirectory, model: Path | None, progress: ProgressCallback
 ) -> tuple[Path, ir.Model, Resolved, Target]:
-    """Return the file that is meant, its graph, what was asked with the recipe beside it, and its target."""
+    """The file that is meant, its graph, what was asked with the recipe beside it, and its target."""
     path = model if model is not None else run.require_model()
     beside = RunDirectory(path.parent).recipe
     kept = beside if beside.is_file() else None

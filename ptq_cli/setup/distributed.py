@@ -70,11 +70,11 @@ class Group:
         return parse_calibration(self._broadcast(merged), "the merged calibration")
 
     def next_place(self) -> str:
-        """Return a name for what comes next, which all ranks do in the same order."""
+        """A name for what comes next, which all ranks do in the same order."""
         return str(next(self._places))
 
     def exchange(self, mine: bytes, place: str) -> list[bytes]:
-        """Return what each rank gives, in their order, on every rank."""
+        """The content that each rank gives, in their order, on every rank."""
         self.wait_for_all(f"measured {place}")
         if not self.ranks.is_first:
             self._send_to_first(mine)
@@ -83,7 +83,7 @@ class Group:
         return [self._broadcast(content) for content in padded]
 
     def announce(self, content: bytes, place: str) -> bytes:
-        """Return what the first rank gives, on every rank.
+        """The first rank's content, on every rank.
 
         Only that of the first rank counts.
         """

@@ -31,7 +31,7 @@ EXAMPLE_SAMPLES = 2
 
 
 def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes: Axes) -> Example:
-    """Return a small batch for a model."""
+    """A small batch for a model."""
     names = source.input_names
     # The batch of a quantized model with static shapes is not that of the example.
     shapes = {name: shape for name, shape in shapes.items() if name != SAMPLES or name in names}
@@ -56,7 +56,7 @@ def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None,
 
 
 def one_sample(example: Example, axes: Axes) -> Example:
-    """Return the first sample of an example; a scalar is what it is."""
+    """The first sample of an example; a scalar is what it is."""
     return {
         name: part_of(array, axes.get(name, 0) if array.ndim else None, 0, 1)
         for name, array in example.items()
@@ -115,7 +115,7 @@ def _first_samples(
 
 
 def _example_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """Return a small shape; a key-value cache is empty, so that masks cover the tokens alone."""
+    """A small shape; a key-value cache is empty, so that masks cover the tokens alone."""
     is_empty = starts_empty(spec.name)
     return tuple(
         (0 if is_empty and axis and size is None else size or EXAMPLE_SAMPLES)
@@ -140,7 +140,7 @@ LARGEST_INDEX = 2
 
 
 def own_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
-    """Return how many samples a run of a model takes, where its inputs say so; None if any may be.
+    """How many samples a run of a model takes, where its inputs say so; None if any may be.
 
     1 where the inputs fix different ones: their first axes do not count samples, and a run is one.
 
@@ -158,7 +158,7 @@ def own_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
 def made_up_batches(
     model: ir.Model, batch: int, count: int = 1, shapes: Mapping[str, Sequence[int]] | None = None
 ) -> list[dict[str, Array]]:
-    """Return seeded batches: Gaussian floats, and 0 or 1 for integers and booleans.
+    """Seeded batches: Gaussian floats, and 0 or 1 for integers and booleans.
 
     Sizes that the model leaves open are ``batch`` for the axis of the samples, or as ``bind_shapes`` assumes
     them.

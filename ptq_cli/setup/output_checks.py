@@ -30,7 +30,7 @@ def _all_outputs(run: RunDirectory, output: Path | None) -> Iterator[Path]:
 
 
 def report_outputs(run: RunDirectory) -> tuple[Path, ...]:
-    """Return the files of a report."""
+    """The files of a report."""
     return (run.report_json, run.report_markdown, run.junit, run.report_html, run.details, run.report_recipe)
 
 
@@ -99,7 +99,7 @@ def _require_writable(output: Path) -> None:
 
 
 def input_files(recipe: Recipe) -> dict[str, Path]:
-    """Return the files that outputs are made from, by what they are."""
+    """The files that outputs are made from, by what they are."""
     named = (
         ("the model that it is made from", recipe.model.path),
         ("the architecture's file", arch_file(recipe.model.arch)),
@@ -111,7 +111,7 @@ def input_files(recipe: Recipe) -> dict[str, Path]:
 
 
 def arch_file(arch: str | None) -> str | None:
-    """Return the file of ``--arch file.py:callable``, or None if it is not a file.
+    """The file of ``--arch file.py:callable``, or None if it is not a file.
 
     Example:
         >>> arch_file("model.py:build"), arch_file("package.module:build")

@@ -42,7 +42,7 @@ class Ranks:
         return self.rank % self.local
 
     def threads(self, of_machine: int) -> int:
-        """Return how many of the machine's threads are this process's own.
+        """How many of the machine's threads are this process's own.
 
         Example:
             >>> Ranks(0, 3, 3).threads(8)
@@ -52,7 +52,7 @@ class Ranks:
 
 
 def find_ranks(environment: Mapping[str, str]) -> Ranks | None:
-    """Return which of several processes this is, or None if it is the only one."""
+    """Which of several processes this is, or None if it is the only one."""
     if any(name not in environment for name in VARIABLES):
         return None
     rank, world = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
@@ -91,17 +91,15 @@ def require_single(ranks: Ranks | None, what: str) -> None:
 # An error of one rank reaches all others within a batch, and a rank that has vanished is noticed.
 
 
-JOIN_SECONDS = 300.0
-"""How long the processes may take to find one another."""
-SILENCE_SECONDS = 1800.0
-"""A rank that finishes no batch for so long has vanished."""
+JOIN_SECONDS = 300.0  # how long the processes may take to find one another
+SILENCE_SECONDS = 1800.0  # a rank that finishes no batch for so long has vanished
 PARTING_SECONDS = 3.0
 LOOK_SECONDS = 0.05
 
 
 @functools.cache
 def open_store(ranks: Ranks) -> "Store":
-    """Return the store of keys that all ranks share, connected once a process."""
+    """The store of keys that all ranks share, connected once a process."""
     from torch.distributed.distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 

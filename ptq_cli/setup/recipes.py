@@ -79,7 +79,7 @@ def check_recipe_file(path: Path) -> CheckedRecipe:
 
 
 def unset_data(recipe: Recipe) -> dict[str, str]:
-    """Return the keys of data that ``ptq quantize`` needs and a recipe does not set, with their flags.
+    """The keys of data that ``ptq quantize`` needs and a recipe does not set, with their flags.
 
     Example:
         >>> from ptq_cli.recipe.sections import GateSettings
@@ -120,8 +120,7 @@ def _missing(table: dict[str, Any]) -> tuple[Path, ...]:
 
 
 IMAGE_RANK = 4
-CHANNELS = {1: "L", 3: "RGB"}
-"""Of images, with their mode."""
+CHANNELS = {1: "L", 3: "RGB"}  # of images, with their mode
 LEAST_SIDE = 8
 """Of an image: a smaller tensor with three channels is something else."""
 
@@ -300,7 +299,7 @@ def are_tokens(spec: TensorSpec) -> bool:
 
 
 def image_of(spec: TensorSpec) -> tuple[str, str, tuple[int | None, int | None]] | None:
-    """Return the layout, the mode and the sides of images, if an input looks like them.
+    """The layout, the mode and the sides of images, if an input looks like them.
 
     Example:
         >>> import numpy as np
@@ -342,7 +341,7 @@ NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
 
 
 def names_of(key: str) -> tuple[str, ...]:
-    """Return the texts that a setting, or an entry of its list, may be; none if it may be any.
+    """The texts that a setting, or an entry of its list, may be; none if it may be any.
 
     Example:
         >>> names_of("export.prefer"), names_of("amax.weight_method"), names_of("text.label_column")
@@ -353,7 +352,7 @@ def names_of(key: str) -> tuple[str, ...]:
 
 
 def recipe_schema() -> str:
-    """Return the schema as JSON, with a newline at the end."""
+    """The schema as JSON, with a newline at the end."""
     schema = {
         "$schema": DRAFT,
         "title": "A recipe of ptq",

@@ -16,7 +16,7 @@ READ_BY = ("data", "image", "text")  # sections that say how data are read
 
 
 def _with_data_of(resolved: Resolved, remembered: Recipe, evaluation: EvaluationSettings) -> Resolved:
-    """Return the recipe with the data of ``evaluation``, read as they were, unless flags say how."""
+    """The recipe with the data of ``evaluation``, read as they were, unless flags say how."""
     flags: Mapping[str, Any] = resolved.request.flags().table
     recipe = resolved.recipe
     if not any(section in flags for section in READ_BY):
@@ -26,7 +26,7 @@ def _with_data_of(resolved: Resolved, remembered: Recipe, evaluation: Evaluation
 
 
 def with_run_data(resolved: Resolved, file: Path | None) -> Resolved:
-    """Return the recipe with the data of a run's own recipe, if it names none itself.
+    """The recipe with the data of a run's own recipe, if it names none itself.
 
     A ``ptq.toml`` takes the place of the run's recipe; one without data says nothing about them.
     """
@@ -62,7 +62,7 @@ def with_calibration_data(resolved: Resolved, run: RunDirectory) -> tuple[Reques
 
 
 def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> EvaluationSettings | None:
-    """Return the settings of a run's last evaluation; None if its data are not the ones that are meant.
+    """The settings of a run's last evaluation; None if its data are not the ones that are meant.
 
     A flag of ``ptq evaluate`` holds for that command alone, but what is asked next about the same models is
     most likely about the same samples. ``report.toml`` has them. None without an evaluation, or if it had no
@@ -83,7 +83,7 @@ def with_remembered_evaluation(
     *,
     or_calibration: bool = False,
 ) -> tuple[Resolved, str]:
-    """Return the recipe with the evaluation data that a run remembers, and a note on them, if it names none.
+    """The recipe with the evaluation data that a run remembers, and a note on them, if it names none.
 
     Those are the data of the last evaluation, or else those that the model was quantized with, with
     ``or_calibration`` also those it was calibrated on. Without any, what was given, and an empty note.
@@ -108,7 +108,7 @@ def with_remembered_evaluation(
 
 
 def _report_recipe(run: RunDirectory, model: Path | None) -> Recipe | None:
-    """Return the recipe of the report of a model, or of the run; None without a report that had data."""
+    """The recipe of the report of a model, or of the run; None without a report that had data."""
     folders = (run.of_model(model), run) if model is not None else (run,)
     file = next((own.report_recipe for own in folders if own.report_recipe.is_file()), None)
     found = merge_layers([file_layer(file)]) if file is not None else None
@@ -116,7 +116,7 @@ def _report_recipe(run: RunDirectory, model: Path | None) -> Recipe | None:
 
 
 def with_exported(recipe: Recipe, run: RunDirectory) -> Recipe:
-    """Return the recipe that the run's model was exported with, and of the evaluation what it decides itself.
+    """The recipe that the run's model was exported with, and of the evaluation what it decides itself.
 
     ``ptq export`` may have been given flags that the evaluation was not; its recipe holds them.
     """

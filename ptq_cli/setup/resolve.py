@@ -70,7 +70,7 @@ class Reading:
 
 
 def reading_of(recipe: Recipe) -> Reading:
-    """Return how the data of a recipe is read."""
+    """How the data of a recipe is read."""
     fixed = frozenset(recipe.model.inputs)
     return Reading(image=recipe.image, text=recipe.text, rename=recipe.data.rename, fixed=fixed)
 
@@ -85,7 +85,7 @@ def open_data(
 
 
 def no_data(section: str, flag: str) -> EmptyDataError:
-    """Return the error that says that a section of the recipe names no data."""
+    """The error that says that a section of the recipe names no data."""
     return EmptyDataError(
         f"no {section} data was given",
         hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
@@ -113,11 +113,11 @@ class Request:
     given: RecipeLayer | None = None
 
     def flags(self) -> RecipeLayer:
-        """Return the layer of the flags, with locations resolved."""
+        """The layer of the flags, with locations resolved."""
         return self._layer(by_user=False)
 
     def by_user(self) -> "Request":
-        """Return the same, whose settings a user gave: the code that they name may run."""
+        """The same, whose settings a user gave: the code that they name may run."""
         self._layer(by_user=True)
         return self
 
@@ -143,7 +143,7 @@ class Resolved:
         return reading_of(self.recipe)
 
     def strict_reading(self, *others: Dataset, labels: bool = False) -> Reading:
-        """Return how data is read that must have each array that ``--rename`` of this command names.
+        """How data is read that must have each array that ``--rename`` of this command names.
 
         The ``others``, data that the command reads too, may have it instead.
         """
@@ -155,7 +155,7 @@ class Resolved:
         return replace(self.reading, required=frozenset(required))
 
     def with_recipe(self, recipe: Recipe) -> "Resolved":
-        """Return the same with another recipe, whose target is read where it is another."""
+        """The same with another recipe, whose target is read where it is another."""
         one, two = (
             (item.target, item.runtime_operators) for item in (recipe.quantization, self.recipe.quantization)
         )
@@ -163,18 +163,18 @@ class Resolved:
         return replace(self, recipe=recipe, target=target)
 
     def with_settings(self, **settings: Any) -> "Resolved":
-        """Return the same, asked for with further settings, which the recipe has already."""
+        """The same, asked for with further settings, which the recipe has already."""
         request = replace(self.request, settings={**self.request.settings, **settings})
         return replace(self, request=request)
 
     def for_target(self, name: str) -> "Resolved":
-        """Return the same for the target of that name."""
+        """The same for the target of that name."""
         quantization = replace(self.recipe.quantization, target=name)
         return self.with_recipe(replace(self.recipe, quantization=quantization))
 
 
 def named_target(settings: QuantizationSettings) -> Target:
-    """Return the target that a recipe names, with what the recipe says otherwise than the target's table."""
+    """The target that a recipe names, with what the recipe says otherwise than the target's table."""
     target = _load_target(settings.target)
     if settings.float_type not in target.float_types:
         raise RecipeValueError(
@@ -200,7 +200,7 @@ def resolve(
     otherwise: RecipeLayer | None = None,
     target: RecipeLayer | None = None,
 ) -> Resolved:
-    """Return what a request means.
+    """Resolve a request.
 
     The flags override ``earlier``, what the command line of an earlier stage of the same run set;
     ``otherwise`` takes the place of ``./ptq.toml`` and ``--recipe`` where there is neither. ``target`` is the
@@ -219,7 +219,7 @@ def resolve(
 
 
 def _load_target(name: str) -> Target:
-    """Return a target, whose runtime is installed; an export for the HTP needs no simulator."""
+    """A target, whose runtime is installed; an export for the HTP needs no simulator."""
     target = load_target(name)
     if target.runtime not in ("", ONNXRUNTIME, QNN):
         from ptq_cli.runtime.engine_registry import require_runtime
@@ -292,7 +292,7 @@ def _check_sides(changes: Mapping[str, Sequence[str]], minima: Sequence[str]) ->
 
 
 def target_of(model: ir.Model, resolved: Resolved, *, named: bool) -> Target:
-    """Return the target that was asked for, or else the one that the file says it was made for.
+    """The target that was asked for, or else the one that the file says it was made for.
 
     ``named`` says that the user named it now, and not a preset or an earlier recipe.
     """

@@ -45,7 +45,7 @@ class Checkpoints:
 def read_checkpoint(
     path: Path, work: str, read: Callable[[Path], Found], refusal: Callable[[Found], str], tell: Tell
 ) -> Found | None:
-    """Return the checkpoint of this very work, or None.
+    """The checkpoint of this very work, or None.
 
     ``refusal`` says why it is not of this work, with an empty text if it is; ``tell`` hears why one is
     ignored.

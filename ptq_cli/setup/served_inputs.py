@@ -15,8 +15,7 @@ from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.setup.resolve import Resolved
 
-BATCHES = 16
-"""Different ones, so that no cache holds them all; more would take memory for nothing."""
+BATCHES = 16  # different ones, so that no cache holds them all; more would take memory for nothing
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class ServedInputs:
 
 
 def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
-    """Return how many samples a run of a model takes where it is served.
+    """How many samples a run of a model takes where it is served.
 
     Example:
         >>> import numpy as np
@@ -53,7 +52,7 @@ def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
 def inputs_of_recipe(
     resolved: Resolved, graph: ir.Model, specs: Sequence[TensorSpec], batch: int
 ) -> ServedInputs:
-    """Return samples of the recipe's calibration or evaluation data, or made-up ones."""
+    """Samples of the recipe's calibration or evaluation data, or made-up ones."""
     recipe = resolved.recipe
     faults: list[str] = []
     for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
@@ -78,7 +77,7 @@ def batches_of(
     *,
     repeat: bool = False,
 ) -> list[Mapping[str, Array]]:
-    """Return whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
+    """Whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
     reading = resolved.reading if repeat else resolved.strict_reading()
     dataset = with_states(reading.open(data, batch * BATCHES), resolved.recipe.data, graph)
     found = list(islice(bind_inputs(dataset, specs).batches(batch), BATCHES))

@@ -15,7 +15,7 @@ FOR_MODULES = {"torch", "torchmetrics"}  # what an ONNX file does not need, and 
 
 
 def library_versions() -> dict[str, str]:
-    """Return the versions of ptq and of the libraries that decide what comes out."""
+    """The versions of ptq and of the libraries that decide what comes out."""
     # ptq's is that of the code that runs: a checkout on PYTHONPATH may hide one that is installed.
     return {OWN: __version__} | {name: found for name in DISTRIBUTIONS if (found := _version(name))}
 
@@ -32,7 +32,7 @@ def _version(name: str) -> str | None:
 
 
 def plugin_versions(recipe: Recipe, metrics: Iterable[MetricSpec]) -> dict[str, str]:
-    """Return the versions of the packages whose plug-ins a model was made and measured with, by name."""
+    """The versions of the packages whose plug-ins a model was made and measured with, by name."""
     methods = {recipe.amax.method, recipe.amax.weight_method}
     methods |= {name for item in recipe.override for name in (item.amax, item.weight_amax) if name}
     used = {

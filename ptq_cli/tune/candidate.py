@@ -34,7 +34,7 @@ class Candidate:
 
     @classmethod
     def of(cls, step: LadderStep) -> "Candidate":
-        """Return the candidate that a step of a ladder tells of."""
+        """The candidate that a step of a ladder tells of."""
         return cls(**{item.name: getattr(step, item.name) for item in fields(cls)})
 
     @property
@@ -87,16 +87,16 @@ class Candidates(Protocol):
         """Measure a candidate on the held-out samples."""
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which activations to give 16 bits, more and more; none if the target has none."""
+        """Which activations to give 16 bits, more and more; none if the target has none."""
 
     def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to give ranges that are found at each run, more and more."""
+        """Which layers to give ranges that are found at each run, more and more."""
 
     def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to quantize the weights of alone, more and more."""
+        """Which layers to quantize the weights of alone, more and more."""
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to leave in float for more and more accuracy, the cheapest first."""
+        """Which layers to leave in float for more and more accuracy, the cheapest first."""
 
     def keep(self, candidate: Candidate) -> None:
         """Write a candidate: it is the best so far."""
@@ -275,7 +275,7 @@ class TuningSearch:
         return self.met
 
     def advice(self) -> tuple[str, ...]:
-        """Return what it would take to keep the budget; nothing if it is kept, or may be by going on."""
+        """Advice on how to keep the budget; none if it is kept, or may be by going on."""
         if self.met or self.stopped == INTERRUPTED:
             return ()
         best = self.steps[self.chosen]
@@ -283,7 +283,7 @@ class TuningSearch:
 
 
 def counted(names: Sequence[str], what: str, where: str = "") -> str:
-    """Return the name of a candidate."""
+    """The name of a candidate."""
     return f"{len(names)} {what}{'' if len(names) == 1 else 's'} {where}".rstrip()
 
 

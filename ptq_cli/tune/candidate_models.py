@@ -76,11 +76,11 @@ class CandidateCalibrations:
         self._made: dict[tuple[str, ...], CandidateCalibration] = {}
 
     def float_model_of(self, rungs: tuple[str, ...]) -> StoredModel:
-        """Return the float model that candidates with these rungs are made from; it is not calibrated yet."""
+        """The float model that candidates with these rungs are made from; it is not calibrated yet."""
         return self._rescaled_subject(rungs)[0].model.stored
 
     def of(self, rungs: tuple[str, ...]) -> CandidateCalibration:
-        """Return the calibration of candidates with these rungs."""
+        """The calibration of candidates with these rungs."""
         key = rewriting(rungs)
         if key not in self._made:
             self._made[key] = self._calibrated(key)
@@ -113,7 +113,7 @@ class CandidateCalibrations:
         )
 
     def _earlier(self, begun: Provenance) -> bytes:
-        """Return the calibration of the run directory, if it is the very one that would be made."""
+        """The calibration of the run directory, if it is the very one that would be made."""
         run = self._work.run
         if not (run.calibration.is_file() and run.float_model.is_file()):
             return b""
@@ -126,7 +126,7 @@ class CandidateCalibrations:
 
 
 def rewriting(rungs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the rungs that may change the float model."""
+    """The rungs that may change the float model."""
     return tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))
 
 
@@ -173,7 +173,7 @@ class CandidateModels:
         return self._measured(candidate, self.proven_on, self.checkpoint.proven)
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which activations to give 16 bits; none if the target does not compute with them."""
+        """Which activations to give 16 bits; none if the target does not compute with them."""
         resolved = self.work.resolved
         if not wide_format(resolved.target, resolved.recipe.activations):
             return ()
@@ -184,17 +184,17 @@ class CandidateModels:
         return tuple(dict.fromkeys(tensors for tensors in found if tensors))
 
     def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to give ranges that are found at each run."""
+        """Which layers to give ranges that are found at each run."""
         ranking = self._ranked(candidate)
         return ranking.levels(ranking.dynamic, FEW_LEVELS)
 
     def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to quantize the weights of alone."""
+        """Which layers to quantize the weights of alone."""
         ranking = self._ranked(candidate)
         return ranking.levels(ranking.weight_only, FEW_LEVELS)
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to leave in float for more and more accuracy."""
+        """Which layers to leave in float for more and more accuracy."""
         return self._ranked(candidate).levels()
 
     def _ranked(self, candidate: Candidate) -> LayerRanking:
@@ -255,7 +255,7 @@ class CandidateModels:
         return known[candidate.key]
 
     def _what_it_is(self, candidate: Candidate) -> tuple[str, str]:
-        """Return what is the same for candidates whose further rungs have left the float model as it was."""
+        """Key that is the same for candidates whose further rungs left the float model as it was."""
         others = tuple(rung for rung in candidate.rungs if rung not in REWRITING)
         float_model = self.calibrations.float_model_of(candidate.rungs)
         return float_model.sha256, replace(candidate, rungs=others).key
@@ -270,7 +270,7 @@ class CandidateModels:
         return found
 
     def export(self, candidate: Candidate) -> Exported:
-        """Return a candidate as a file; the last one is remembered."""
+        """A candidate as a file; the last one is remembered."""
         if candidate.key not in self._made:
             for made in self._made.values():  # Only the last is needed again.
                 made.model.discard()
@@ -295,7 +295,7 @@ class CandidateModels:
 
 
 def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
-    """Return the recipe of a candidate, with which ``ptq quantize`` makes the same file.
+    """The recipe of a candidate, with which ``ptq quantize`` makes the same file.
 
     Example:
         >>> found = recipe_of(Recipe(), Candidate(rungs=("round",), in_float=("head",)))

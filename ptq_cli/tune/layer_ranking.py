@@ -23,12 +23,10 @@ from ptq_cli.tune.candidate import CandidateMeasurement
 LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 """Times that the noise is halved: 3 to 48 dB. Where several layers alone make as much noise as there can be,
 what the others add shows only when all of these are in float."""
-LEAST_SHARE = 1e-4
-"""Of the whole cost: what a layer costs that saves time in float."""
+LEAST_SHARE = 1e-4  # of the whole cost: what a layer costs that saves time in float
 
 
-LOUDEST = 1e30
-"""What noise that is not finite counts as."""
+LOUDEST = 1e30  # what noise that is not finite counts as
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +46,14 @@ class LayerRanking:
     def levels(
         self, among: Collection[str] | None = None, levels: Collection[int] = LEVELS
     ) -> tuple[tuple[str, ...], ...]:
-        """Return which layers to change, more and more; see ``layers_by_level``."""
+        """Which layers to change, more and more; see ``layers_by_level``."""
         noise = {name: value for name, value in self.noise.items() if among is None or name in among}
         most = len(noise) - (among is None)  # Of layers in float some are left.
         return layers_by_level(noise, self.cost, levels, most=most)
 
 
 def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str) -> dict[str, float]:
-    """Return what each layer costs if it stays in float.
+    """Cost of each layer if it stays in float.
 
     With ``"size"`` as many as its weights; otherwise the products that it sums up, and what it takes to
     convert tensors that pass between it and its neighbors as integers.
@@ -74,7 +72,7 @@ def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str
 def layers_by_level(
     noise: Mapping[str, float], cost: Mapping[str, float], levels: Collection[int], *, most: int
 ) -> tuple[tuple[str, ...], ...]:
-    """Return which layers to leave in float so that a half, a quarter, an eighth … of the noise is left.
+    """Which layers to leave in float so that a half, a quarter, an eighth … of the noise is left.
 
     Layers come in the order of what they take away for what they cost.
 
@@ -128,7 +126,7 @@ class TuneCheckpoint(_Content):
 
 
 def continued_tuning(path: Path, identity: Mapping[str, str], tell: Tell) -> TuneCheckpoint:
-    """Return what an earlier tuning measured, if it is of the same; otherwise nothing, and say why."""
+    """Measurements of an earlier tuning, if it is of the same; otherwise none, and tell why."""
 
     def refusal(found: _Content) -> str:
         other = [name for name, value in identity.items() if found.identity.get(name) != value]

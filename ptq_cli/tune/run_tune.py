@@ -186,7 +186,7 @@ class BudgetClock:
         self._end = self._begin + share * self._seconds if self._seconds is not None else None
 
     def is_over(self) -> bool:
-        """Return whether no time is left, by the clock of the first process."""
+        """Whether no time is left, by the clock of the first process."""
         return self._part.agreed(self._has_passed)
 
     def _has_passed(self) -> bool:
@@ -216,7 +216,7 @@ class BudgetClock:
 
 
 def rungs_to_try(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
-    """Return the rungs to try, and what to begin with.
+    """The rungs to try, and what to begin with.
 
     Rungs that the recipe names are tried one by one; with those of the default, all are.
 
@@ -234,7 +234,7 @@ def rungs_to_try(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
 
 
 def step_line(step: LadderStep) -> str:
-    """Return what was measured of a candidate, as the table of the ladder writes it."""
+    """Measurements of a candidate as a line, as the table of the ladder writes them."""
     checks = step.proof or step.checks
     how = "" if step.kept else ", no better"
     budgets = ", ".join(f"{budgeted(check)} {written(check, check.value)}" for check in checks)

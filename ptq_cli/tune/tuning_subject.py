@@ -59,7 +59,7 @@ def open_tuning(
     *,
     evaluate: bool,
 ) -> TuningSubject:
-    """Return what a tuning begins with."""
+    """Open the model and the data of a tuning."""
     if not resolve(request).recipe.calibration.set_aside:
         request = replace(request, settings={**request.settings, "set_aside": DEFAULT_SET_ASIDE})
     request, note = with_calibration_data(resolve(request), run)
@@ -96,7 +96,7 @@ def open_tuning(
 
 
 def tuning_identity(subject: TuningSubject, run: RunDirectory) -> dict[str, str]:
-    """Return what a checkpoint must be of; the time budget may change."""
+    """Identity of a tuning, by which its checkpoints are known; the time budget may change."""
     recipe = subject.resolved.recipe
     runtime, tune = replace(recipe.runtime, threads=0), replace(recipe.tune, time_budget="")
     plain = replace(recipe, runtime=runtime, tune=tune, evaluation=EvaluationSettings())

@@ -87,7 +87,7 @@ class SetSummary(_Measured):
 
     @classmethod
     def of(cls, chosen: EvaluationSet) -> "SetSummary":
-        """Return what is measured on an evaluation set."""
+        """Summary of an evaluation set."""
         dataset = chosen.dataset
         same = {item.name: getattr(chosen, item.name) for item in fields(_Measured)}
         names = tuple(dataset.class_names)
@@ -157,7 +157,7 @@ def _continuation(
 
 
 def _closed_batch(recipe: Recipe, inputs: Sequence[TensorSpec]) -> int | None:
-    """Return the batch of a quantized model with static shapes, which the float model leaves open."""
+    """The batch of a quantized model with static shapes, which the float model leaves open."""
     shapes = recipe.model.input_shape
     if not shapes or not load_target(recipe.quantization.target).static_shapes:
         return None
@@ -167,7 +167,7 @@ def _closed_batch(recipe: Recipe, inputs: Sequence[TensorSpec]) -> int | None:
 
 
 def noted_evaluation(recipe: Recipe, model: ir.Model, noted: SetSummary, *, with_labels: bool) -> SetSummary:
-    """Return what was measured on data that is not at hand, by the recipe's metrics and baseline."""
+    """Summary of data that is not at hand, by the recipe's metrics and baseline."""
     specs = _limited_specs(recipe) or (BY_DEFAULT if with_labels else ())
     outputs, metrics = output_names(model), _fitting_metrics(recipe.gate, model, specs)
     baseline, varying = read_baseline(recipe.gate), varying_outputs(model)
@@ -175,12 +175,12 @@ def noted_evaluation(recipe: Recipe, model: ir.Model, noted: SetSummary, *, with
 
 
 def output_names(model: ir.Model) -> tuple[str, ...]:
-    """Return the names of a model's outputs."""
+    """The names of a model's outputs."""
     return tuple(value.name or "" for value in model.graph.outputs)
 
 
 def varying_outputs(model: ir.Model) -> frozenset[str]:
-    """Return the outputs with an axis whose size no input has: it may depend on the data, as of boxes."""
+    """The outputs with an axis whose size no input has: it may depend on the data, as of boxes."""
     inputs = {str(size) for value in model.graph.inputs for size in value.shape or ()}
     return frozenset(
         value.name or ""
@@ -200,7 +200,7 @@ def _fitting_metrics(gate: GateSettings, model: ir.Model, specs: Sequence[Metric
 
 
 def _limited_specs(recipe: Recipe) -> tuple[MetricSpec, ...]:
-    """Return the metrics that are named, and those that have limits that make sense."""
+    """The metrics that are named, and those that have limits that make sense."""
     named = metric_specs(recipe.evaluation.metrics, recipe.metric)
     check_limits(recipe.gate, {spec.name: bounds_of(spec.metric) for spec in named})
     return metric_specs(recipe.evaluation.metrics, recipe.metric, recipe.gate.metrics)
@@ -248,13 +248,13 @@ def _require_tables(metrics: Sequence[Judged], model: ir.Model) -> None:
 
 
 def _ranks(model: ir.Model) -> dict[str, int | None]:
-    """Return how many axes each output has; None where that is not known."""
+    """How many axes each output has; None where that is not known."""
     outputs = model.graph.outputs
     return {value.name or "": len(value.shape) if value.shape is not None else None for value in outputs}
 
 
 def class_counts(model: ir.Model) -> Mapping[str, int]:
-    """Return the size of the second axis of each output, if it is known."""
+    """The size of the second axis of each output, if it is known."""
     shapes = {value.name or "": value.shape for value in model.graph.outputs}
     axes = noted_axes(model)
     return {
@@ -283,7 +283,7 @@ def leads_with_samples(model: ir.Model) -> bool:
 
 
 def noted_output_axes(model: ir.Model) -> tuple[Axis, ...] | None:
-    """Return the axis of the samples of each output that the metadata have; None if they have none."""
+    """The axis of the samples of each output that the metadata have; None if they have none."""
     axes = noted_axes(model)
     if not axes:
         return None
@@ -292,7 +292,7 @@ def noted_output_axes(model: ir.Model) -> tuple[Axis, ...] | None:
 
 
 def output_axes(dataset: Dataset, fixed: int | None, outputs: int, run: Run) -> tuple[Axis, ...]:
-    """Return the axis of each output that the samples are on; None where it is not known."""
+    """The axis of each output that the samples are on; None where it is not known."""
     unknown: tuple[Axis, ...] = (None,) * outputs
     try:
         one = _batch_of(dataset, 1) if fixed in (None, 1) else None
@@ -318,12 +318,11 @@ def _batch_of(dataset: Dataset, size: int) -> Batch | None:
 # How many samples an evaluation runs at once where their outputs are large.
 
 
-MOST_BYTES = 1 << 28
-"""Of the scores of tokens of one batch and model: several models' are in memory at once."""
+MOST_BYTES = 1 << 28  # of the scores of tokens of one batch and model: several models' are in memory at once
 
 
 def fitting_batch(dataset: Dataset, model: ir.Model, wanted: int) -> int:
-    """Return the samples of a batch: those wanted, or as many as have 256 MiB of scores, at least 1.
+    """The samples of a batch: those wanted, or as many as have 256 MiB of scores, at least 1.
 
     The data's inputs of two axes say how long a sequence is, the model's outputs [samples, positions, tokens]
     how many scores a position has. Other outputs are not looked at.
@@ -336,7 +335,7 @@ def fitting_batch(dataset: Dataset, model: ir.Model, wanted: int) -> int:
 
 
 def _bytes(value: ir.Value, longest: int) -> int:
-    """Return what an output takes for each sample; 0 if that is not known."""
+    """Bytes of an output for each sample; 0 if not known."""
     if value.shape is None or len(value.shape) != 3 or value.dtype is None:
         return 0
     sizes = [size if isinstance(size, int) else longest for size in list(value.shape)[1:]]

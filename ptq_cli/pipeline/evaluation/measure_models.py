@@ -287,7 +287,7 @@ class _PartSoFar:
         return len(self.evaluator.batches)
 
     def shard(self, *, finished: bool) -> EvaluationShard:
-        """Return what was measured so far."""
+        """The shard so far."""
         batches = tuple(self.evaluator.batches)
         share = Share(self._shard.count, {self._shard.number: len(batches)}, self._batch_size, finished)
         return EvaluationShard(
@@ -337,7 +337,7 @@ def _facts(opened: OpenedPass, evaluation_set: EvaluationSet, origin: ShardOrigi
 def _with_generations(
     evaluations: Sequence[Evaluation], prompts: Sequence[Continued], tokenizer: str | None
 ) -> tuple[Evaluation, ...]:
-    """Return evaluations with how the prompts were continued, as texts if there is a tokenizer."""
+    """Evaluations with how the prompts were continued, as texts if there is a tokenizer."""
     text_of = TextTokenizer(tokenizer).text_of if tokenizer is not None else None
     # Texts are named by their files: the report is to be the same wherever its folder lies.
     named = [replace(item, prompt=_as_seen(item.prompt)) for item in prompts]

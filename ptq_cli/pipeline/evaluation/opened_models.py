@@ -40,18 +40,18 @@ class OpenedModels:
     note: str = ""
 
     def resolved(self, run: RunDirectory) -> Resolved:
-        """Return the recipe of the evaluation, with what the run's model was exported with."""
+        """The recipe of the evaluation, with what the run's model was exported with."""
         found = self.loaded.resolved
         return found.with_recipe(with_exported(found.recipe, run))
 
 
 def report_runs(run: RunDirectory, pairs: Sequence[Pair]) -> list[RunDirectory]:
-    """Return where the report of each model goes: the run directory, or of several a folder each in it."""
+    """Where the report of each model goes: the run directory, or of several a folder each in it."""
     return [run] if len(pairs) == 1 else [run.of_model(Path(pair.quantized_name)) for pair in pairs]
 
 
 def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[Path]) -> OpenedModels:
-    """Return the models of an evaluation, if they belong together."""
+    """The models of an evaluation, if they belong together."""
     loaded = load_run(request, run)
     # The last evaluation was of one model; of several none of them decides the data.
     asked = quantized_models[0] if len(quantized_models) == 1 else None
@@ -72,7 +72,7 @@ def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[
 
 
 def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> EvaluationSet:
-    """Return the evaluation data, fitted to the models."""
+    """The evaluation data, fitted to the models."""
     resolved = opened.loaded.resolved
     if opened.note:
         progress(Progress(STAGE, 0, None, opened.note))

@@ -74,7 +74,7 @@ def open_pass(
 def evaluations_of(
     evaluator: Evaluator, outputs: Sequence[str], axes: Sequence[Axis]
 ) -> tuple[Evaluation, ...]:
-    """Return what was measured of each quantized model, with axes as the models' outputs have them."""
+    """Measurements of each quantized model, with axes as the models' outputs have them."""
     by_output = dict(zip(outputs, axes, strict=True))
     return tuple(
         replace(found, measurements=tuple(_as_in_the_file(item, by_output) for item in found.measurements))
@@ -107,7 +107,7 @@ def _stream_runs(runs: Runs, axes: tuple[Axis, ...], evaluation_set: EvaluationS
 
 
 def _as_in_the_file(item: Measurement, axes: Mapping[str, Axis]) -> Measurement:
-    """Return a measurement that names the axis of its channel as the model's output has it."""
+    """A measurement that names the axis of its channel as the model's output has it."""
     if item.channel is None:
         return item
     axis = axis_before(item.channel.axis, axes.get(item.output or ""))
@@ -117,7 +117,7 @@ def _as_in_the_file(item: Measurement, axes: Mapping[str, Axis]) -> Measurement:
 def evaluator_maker(
     models: EvaluatedModels, measured: SetSummary, watches: Sequence[ChangeCollector], *, with_pytorch: bool
 ) -> Callable[[], Evaluator]:
-    """Return what makes an evaluator of these models."""
+    """The function that makes evaluators of these models."""
     several = len(models.quantized) > 1
     names = [f"quantized model '{name}'" if several else "quantized model" for name in models.quantized]
     carried = {item.output: item.state.name for item in measured.carries}
@@ -146,7 +146,7 @@ def pass_identity(
     watches: Sequence[ChangeCollector],
     folder: Path,
 ) -> Identity:
-    """Return what an evaluation is of, each part under the name that a message gives it.
+    """Identity of an evaluation, each part under the name that a message gives it.
 
     Paths of code begin at ``folder``, so that it can move with the run.
     """

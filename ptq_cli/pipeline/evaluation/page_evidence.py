@@ -49,7 +49,7 @@ class Material:
 def gather(
     material: Material,
 ) -> tuple[tuple[LayerEvidence, ...], tuple[TensorEvidence, ...], tuple[str, ...]]:
-    """Return the layers, the quantized activations, and what is left out of them."""
+    """The layers, the quantized activations, and what is left out of them."""
     model = material.float_model
     placement = place(model, material.plan, material.target, material.recipe, material.calibration)
     plan, settings = placement.plan, placement.settings.activations
@@ -124,7 +124,7 @@ def _tensor(
 def _chosen(
     statistics: TensorStatistics, parameters: QuantParameters, view: TensorView | None
 ) -> MethodRange:
-    """Return the range that the file has, named by the method that chose it, if one at hand did."""
+    """The range that the file has, named by the method that chose it, if one at hand did."""
     if view is not None:
         same = [item for item in view.methods.values() if _equal(item.parameters, parameters)]
         found = next((item for item in same if item.method == view.chosen), same[0] if same else None)
@@ -187,7 +187,7 @@ def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) 
 
 
 def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | None:
-    """Return the quantized tensor that holds a layer's output; it may lie behind a ReLU."""
+    """The quantized tensor that holds a layer's output; it may lie behind a ReLU."""
     for _ in range(MOST_STEPS):
         if value.name in stored:
             return value.name
@@ -202,7 +202,7 @@ def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | No
 
 
 def tuned_ladder(run: RunDirectory, model: StoredModel) -> Ladder | None:
-    """Return what ``ptq tune`` tried before it chose this very model.
+    """The ladder of the tuning that chose this very model.
 
     None without a ``tune.json``, or if it is of another model, damaged, or of another version: the model is
     evaluated all the same.

@@ -52,7 +52,7 @@ def report_files(
     changes: Changes | None,
     run: RunDirectory,
 ) -> dict[Path, bytes]:
-    """Return the content of each file that tells of an evaluation."""
+    """The content of each file that tells of an evaluation."""
     material = cache(material)
     notes = tuple(not_reproduced(origin, material()))
     details = Details(report.created, report.model.quantized_model.sha256, notes, changes)

@@ -99,7 +99,7 @@ class _Header:
 
 
 def shard_bytes(shard: EvaluationShard) -> bytes:
-    """Return a shard as the content of a file; the same shard gives the same bytes."""
+    """A shard as the content of a file; the same shard gives the same bytes."""
     packed, arrays = pack_states([batch.state for batch in shard.batches])
     arrays |= {f"watched.{index}": array for index, array in enumerate(shard.watched.values())}
     arrays[NUMBERS] = np.array([batch.number for batch in shard.batches], np.int64)
@@ -117,7 +117,7 @@ def load_shard(path: Path) -> EvaluationShard:
 
 
 def parse_shard_bytes(content: bytes, name: str) -> EvaluationShard:
-    """Return the shard that a file's content holds; ``name`` is for messages."""
+    """The shard that a file's content holds; ``name`` is for messages."""
     return CONTAINER.parse(content, name, _shard)
 
 
@@ -156,7 +156,7 @@ class NamedShard:
 
 
 def joined_shards(shards: Sequence[NamedShard], make: Callable[[], Evaluator]) -> Evaluator:
-    """Return an evaluator that has seen what all parts have seen together, as have its watches."""
+    """An evaluator that has seen what all parts have seen together, as have its watches."""
     require_whole(shards)
     batches = [batch for named in shards for batch in named.shard.batches]
     watched = [named.shard.watched for named in shards]
@@ -206,13 +206,13 @@ def _described(shard: EvaluationShard) -> dict[str, str]:
 
 
 def first_difference(one: Mapping[str, str], two: Mapping[str, str]) -> str:
-    """Return the name of the first entry that differs; an empty text if none does."""
+    """The name of the first entry that differs; an empty text if none does."""
     keys = [*one, *(key for key in two if key not in one)]
     return next((key for key in keys if one.get(key) != two.get(key)), "")
 
 
 def not_the_same(first: str, other: str, key: str, one: str, two: str) -> MergeError:
-    """Return the error that says in what two parts differ."""
+    """The error that says in what two parts differ."""
     found = f"{key} is {_short(one)} in the first and {_short(two)} in the second"
     return MergeError(f"{first} and {other} are not shards of the same evaluation: {found}", hint=HINT)
 
