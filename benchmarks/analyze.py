@@ -17,7 +17,7 @@ from statistics import median
 
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import Work, peak_bytes, run_ptq
-from ptq_cli.analyze.run_analyze import run_analyze
+from ptq_cli.analysis.run_analyze import run_analyze
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.core.documents import read_document
 from ptq_cli.evaluation.document.analysis_document import Analysis

@@ -23,14 +23,14 @@ from benchmarks.each_network import table_line
 from benchmarks.models import write_deep_resnet, write_images
 from benchmarks.results_page import networks_parser, print_part
 from benchmarks.zoo import find_networks
-from ptq_cli.analyze.analysis_subject import OpenedAnalysis, open_analysis
+from ptq_cli.analysis.analysis_subject import OpenedAnalysis, open_analysis
 from ptq_cli.core.progress import Progress, RunProgress
 from ptq_cli.pipeline.exporting.decided_once import evaluated_layers, plan_of
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
-from ptq_cli.tune.candidate import DEFAULT
-from ptq_cli.tune.layer_noise import Combine, layer_noise, typical
-from ptq_cli.tune.run_tune import run_tune
+from ptq_cli.tuning.candidate import DEFAULT
+from ptq_cli.tuning.layer_noise import Combine, layer_noise, typical
+from ptq_cli.tuning.run_tune import run_tune
 
 DEEP = "deep"
 SAMPLES, RUNS = 8, 1024

@@ -24,7 +24,7 @@ from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.recipe.sections import GateSettings, ImageSettings
 from ptq_cli.runtime.session import Session
-from ptq_cli.tune.candidate import Candidate, CandidateMeasurement, Candidates, TuningSearch
+from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement, Candidates, TuningSearch
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")

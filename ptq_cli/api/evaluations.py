@@ -20,7 +20,7 @@ from ptq_cli.pipeline.run_merge import run_merge_evaluation
 from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.keyword_settings import Settings
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
-from ptq_cli.tune.run_tune import TuneResult, run_tune
+from ptq_cli.tuning.run_tune import TuneResult, run_tune
 
 
 @in_own_words

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
-from ptq_cli.analyze.analysis_subject import Question
-from ptq_cli.analyze.run_analyze import AnalysisResult, run_analyze
+from ptq_cli.analysis.analysis_subject import Question
+from ptq_cli.analysis.run_analyze import AnalysisResult, run_analyze
 from ptq_cli.api.own_words import (
     ModelLike,
     PathLike,
@@ -16,10 +16,10 @@ from ptq_cli.api.own_words import (
 )
 from ptq_cli.api.passed_objects import pass_data
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.drift.compared_drift import Limits
-from ptq_cli.drift.run_drift import DriftOptions, DriftResult, run_drift
 from ptq_cli.evaluation.document.analysis_document import Order
 from ptq_cli.evaluation.report_changes import ReportChanges
+from ptq_cli.monitoring.compared_drift import Limits
+from ptq_cli.monitoring.run_drift import DriftOptions, DriftResult, run_drift
 from ptq_cli.pipeline.evaluation.report_page import PageResult, run_page
 from ptq_cli.pipeline.run_compare import ComparisonResult, run_compare, run_compare_models
 from ptq_cli.pipeline.run_inspect import Inspection, run_inspect

@@ -18,7 +18,7 @@ FILES: Mapping[str, str] = {
     "devices.json": "evaluation.document.device_document:DeviceAnswers",
     "tune.json": "evaluation.document.ladder:Ladder",
     "bench.json": "latency.run_bench:BenchResult",
-    "drift.json": "drift.drift_document:Drift",
+    "drift.json": "monitoring.drift_document:Drift",
 }
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
@@ -32,7 +32,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "analyze": (FILES["analysis.json"],),
     "drift": (FILES["drift.json"],),
     "quantize": ("pipeline.run_quantize:QuantizationResult", "folders.quantize_folder:FolderResult"),
-    "tune": ("tune.run_tune:TuneResult",),
+    "tune": ("tuning.run_tune:TuneResult",),
     "verify": (
         "evaluation.proof:Verification",
         "folders.verify_folder:VerifiedFolder",

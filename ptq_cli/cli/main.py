@@ -54,11 +54,11 @@ COMMANDS = (
     "help",
 )
 MODULES = {
-    "analyze": "analyze.command",
+    "analyze": "analysis.command",
     "bench": "latency.bench_command",
-    "drift": "drift.command",
+    "drift": "monitoring.command",
     "schema": "cli.commands.document_schema",
-    "tune": "tune.command",
+    "tune": "tuning.command",
 }
 """Where a command is that is not in ``cli.commands``, in a file of its name."""
 CONTINUED = ("calibrate", "quantize", "export", "evaluate", "tune")

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.analyze.analyzed_layers import use_of
+from ptq_cli.analysis.analyzed_layers import use_of
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import tensor_recipe

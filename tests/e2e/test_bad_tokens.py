@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.each_case import each_case, table
-from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
+from tests.small_tokenizers import WORDS, save_tokenizers
 
 TOKENS, WIDTH, LONGEST = len(WORDS) + 1, 16, 20
 CACHE = "past_key_values.0.key"

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.each_case import each_case, table
-from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
+from tests.small_tokenizers import WORDS, save_tokenizers
 
 ROWS, WIDTH, POSITIONS = len(WORDS) + 1, 16, 32
 PERPLEXITY = "--metric perplexity --metric next_token_agreement --max-ratio perplexity=1.05"

@@ -17,8 +17,8 @@ from ptq_cli.evaluation.document.ladder import INTERRUPTED
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.recipe.known_modes import RUNGS
 from ptq_cli.setup.run_directory import RunDirectory
-from ptq_cli.tune import candidate_models
-from ptq_cli.tune.candidate import NO_MORE_RUNGS, NO_MORE_TIME
+from ptq_cli.tuning import candidate_models
+from ptq_cli.tuning.candidate import NO_MORE_RUNGS, NO_MORE_TIME
 from tests.e2e.test_recover import CONVOLUTIONS, correlated
 from tests.unit.plan.graphs import build
 
@@ -160,7 +160,7 @@ def test_time_that_is_over_later(tune, monkeypatch):
         return export(*arguments, **keywords)
 
     monkeypatch.setattr(candidate_models, "make_export", slow)
-    monkeypatch.setattr("ptq_cli.tune.run_tune.time.monotonic", lambda: float(len(late) > 1))
+    monkeypatch.setattr("ptq_cli.tuning.run_tune.time.monotonic", lambda: float(len(late) > 1))
     result = tune(budget={"sqnr_db": 200.0}, time_budget="0.5")
     # Neither rung changes the float model: so they are not made once more, and not measured.
     assert names(result) == ["default", "equalize", "smooth"]

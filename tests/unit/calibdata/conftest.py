@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from ptq_cli.calibdata.dataset.dataset import Dataset
+from tests.small_tokenizers import save_tokenizers
 
 SaveNpz = Callable[..., str]
 SaveImages = Callable[..., str]
@@ -124,3 +125,13 @@ def save_parquet(tmp_path: Path) -> SaveParquet:
         return str(path)
 
     return save
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> str:
+    return save_tokenizers(tmp_path)[0]
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> str:
+    return save_tokenizers(tmp_path)[1]

@@ -28,7 +28,7 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.tensors import IndexSpec, TensorSpec
 from ptq_cli.recipe.sections import ImageSettings, TextSettings
-from tests.unit.calibdata.text.conftest import WORDS
+from tests.small_tokenizers import WORDS
 
 INT64 = np.dtype(np.int64)
 IDS = TensorSpec("input_ids", INT64, (None, None))

@@ -7,7 +7,7 @@ from ptq_cli.collectors.max_collector import HistogramCollector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import fake_quantize, parameters_from_range
 from ptq_cli.core.formats import INT8, UINT8
-from ptq_cli.drift.drift import (
+from ptq_cli.monitoring.drift import (
     BLOCKS,
     CLIPPED,
     COUNT,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ptq_cli.analyze.causes import Finding, Use, activation_finding, layer_finding, weight_finding
+from ptq_cli.analysis.causes import Finding, Use, activation_finding, layer_finding, weight_finding
 from ptq_cli.evaluation.document.report_document import SaturatingLayer
 from tests.each_case import each_case
 

@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.analyze.analyzed_layers import overflowing, use_of
+from ptq_cli.analysis.analyzed_layers import overflowing, use_of
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.pair_grids import Grid

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ptq_cli.analyze.judge import (
+from ptq_cli.analysis.judge import (
     ExactSum,
     NoiseSums,
     QuantizationSums,

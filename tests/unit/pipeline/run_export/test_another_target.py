@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from ptq_cli.analyze.run_analyze import run_analyze
+from ptq_cli.analysis.run_analyze import run_analyze
 from ptq_cli.core.errors import StaleCalibrationError
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate

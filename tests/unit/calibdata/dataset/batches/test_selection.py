@@ -15,8 +15,8 @@ from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.sections import ImageSettings, TextSettings
 from tests.each_case import each_case
+from tests.small_tokenizers import WORDS, save_tokenizers
 from tests.unit.calibdata.conftest import npy, tar_bytes
-from tests.unit.calibdata.text.conftest import WORDS, save_tokenizers
 
 SELECTIONS = [
     Selection(Shard(1, 3)),

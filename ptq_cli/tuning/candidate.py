@@ -1,0 +1,295 @@
+"""Candidates of a tuning: what one is made with, what was measured of it, and which one is tried next.
+
+It knows neither models nor data.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Protocol
+
+from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError
+from ptq_cli.evaluation.document.ladder import INTERRUPTED, LadderStep
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.tuning.budget_reach import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
+
+SQNR = "sqnr_db"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """What a model is made with.
+
+    Attributes:
+        dynamic: layers whose activations become integers in ranges that are found at each run.
+        weights_alone: layers of which only the weights are integers.
+    """
+
+    rungs: tuple[str, ...] = ()
+    in_float: tuple[str, ...] = ()
+    in_16_bits: tuple[str, ...] = ()
+    dynamic: tuple[str, ...] = ()
+    weights_alone: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, step: LadderStep) -> "Candidate":
+        """The candidate that a step of a ladder tells of."""
+        return cls(**{item.name: getattr(step, item.name) for item in fields(cls)})
+
+    @property
+    def key(self) -> str:
+        """A text that identifies it."""
+        return "|".join(map(",".join, vars(self).values()))
+
+
+@dataclass(frozen=True)
+class CandidateMeasurement:
+    """What was measured of a candidate, and on how many samples."""
+
+    samples: int
+    measurements: tuple[Measurement, ...]
+
+    @property
+    def sqnr_db(self) -> float:
+        """SQNR of all outputs: the noise of each counts as a share of its signal.
+
+        Infinite if no output differs.
+        """
+        shares = [
+            10 ** (-item.quantized_value / 10)
+            for item in self.measurements
+            if item.name == SQNR or item.name.startswith(f"{SQNR}[")
+        ]
+        # The mean of the noise, not of the decibels: one lost output must outweigh several good ones.
+        noise = sum(shares) / len(shares) if shares else math.nan
+        return -10 * math.log10(noise) if noise else math.inf
+
+
+DEFAULT = "default"
+NO_MORE_RUNGS = "no rung is left to try"
+NO_MORE_TIME = "the time budget was over"
+NO_MORE_LOOKS = "the hold-out is too small for another look"
+SHARE_OF_RUNGS = 0.5  # of the time budget: the rest is for layers in float, where rungs are not enough
+
+
+class Candidates(Protocol):
+    """Makes and measures candidates."""
+
+    @property
+    def set_aside(self) -> int:
+        """How many samples the budget is proven on; at least 1."""
+
+    def compare(self, candidate: Candidate) -> CandidateMeasurement:
+        """Measure a candidate on the samples to choose by."""
+
+    def prove(self, candidate: Candidate) -> CandidateMeasurement:
+        """Measure a candidate on the held-out samples."""
+
+    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Which activations to give 16 bits, more and more; none if the target has none."""
+
+    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Which layers to give ranges that are found at each run, more and more."""
+
+    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Which layers to quantize the weights of alone, more and more."""
+
+    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Which layers to leave in float for more and more accuracy, the cheapest first."""
+
+    def keep(self, candidate: Candidate) -> None:
+        """Write a candidate: it is the best so far."""
+
+
+@dataclass(kw_only=True)
+class TuningSearch:
+    """Tries better and better candidates, until one provably keeps the budget.
+
+    Attributes:
+        allow: is told until which share of the time budget what follows may go on.
+        stop: is called when the search is over, so that a last look may take its time.
+        alone: whether an interrupt ends the search with the best so far; one of several processes cannot.
+    """
+
+    candidates: Candidates
+    gate: GateSettings
+    is_over: Callable[[], bool]
+    tell: Callable[[LadderStep], None]
+    allow: Callable[[float], None] = lambda _share: None
+    stop: Callable[[], None] = lambda: None
+    alone: bool = True
+    steps: list[LadderStep] = field(default_factory=list)
+    chosen: int = 0
+    met: bool = False
+    stopped: str = ""
+    _best: Candidate = field(default_factory=Candidate)
+    _seen: tuple[Measurement, ...] = ()
+    _spent: float = 0.0
+
+    def run(
+        self,
+        rungs: Sequence[str],
+        start: Candidate = Candidate(),
+        after_float_activations: Sequence[str] = (),
+    ) -> None:
+        """Try the default, then each rung on top of the best, then what costs speed, at last float layers.
+
+        After each candidate that is better, the held-out samples are looked at if they are expected to show
+        that the budget is kept. Each look may be wrong with half of the probability that is left of 5 %, so
+        all of them together are wrong in at most 5 % of cases; and what is tried next depends on a look only
+        in that the search goes on, so the candidates are not chosen by these samples.
+
+        Of the rungs, those ``after_float_activations`` come when only layers in float are left to try.
+        """
+        late = after_float_activations
+        try:
+            self._search([rung for rung in rungs if rung not in late], start, late)
+            self._last_look()
+        except KeyboardInterrupt:
+            if not (self.steps and self.alone):
+                raise
+            self.stopped = INTERRUPTED
+            return
+        except TimeIsOverError:
+            self.stopped = NO_MORE_TIME
+            self._last_look()
+
+    def _last_look(self) -> None:
+        """Look at the best candidate if nobody has; what that takes is not counted as time."""
+        self.stop()
+        try:
+            # A candidate is looked at once: a second look at the same samples would prove nothing more.
+            if not self.met and not self.steps[self.chosen].proof:
+                self._look(last=True)
+        except KeyboardInterrupt:
+            if not self.alone:
+                raise
+            self.stopped = INTERRUPTED
+
+    def _search(self, rungs: Sequence[str], start: Candidate, late: Sequence[str]) -> None:
+        if self._try(DEFAULT, start):
+            return
+        was_cut = self._try_rungs(rungs)
+        if self.met or self.stopped:
+            return
+        if self._is_promising() and self._look():
+            return  # Float layers cost time, so that even a look that may fail comes first.
+        for name, candidate in self._finer(late):
+            if self._is_hopeless():
+                return
+            try:
+                if self._try(name, candidate):
+                    return
+            except (InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError):
+                continue  # What is left would need ranges of tensors that follow others so far, or an opset.
+        self.stopped = NO_MORE_TIME if was_cut else NO_MORE_RUNGS
+
+    def _try_rungs(self, rungs: Sequence[str]) -> bool:
+        """Try each rung on top of the best; return whether their share of the time was over before."""
+        # Half of the time is kept for layers in float, which almost always help.
+        self.allow(SHARE_OF_RUNGS)
+        try:
+            for rung in rungs:
+                # The start may have it already, as the user asked for it.
+                if rung in self._best.rungs:
+                    continue
+                if self.is_over():
+                    return True
+                if self._has_no_looks() or self._try(rung, Candidate(rungs=(*self._best.rungs, rung))):
+                    return False
+        except TimeIsOverError:
+            return True
+        finally:
+            self.allow(1.0)
+        return False
+
+    def _finer(self, late: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
+        """Yield what costs time or size, the cheapest first, each on top of the best: at last float."""
+        base = self._best
+        for tensors in self.candidates.wide_activations(base):
+            yield counted(tensors, "activation", "in 16 bits"), replace(base, in_16_bits=tensors)
+        base = self._best
+        for layers in self.candidates.dynamic_layers(base):
+            yield counted(layers, "dynamic layer"), replace(base, dynamic=layers)
+        base = self._best
+        for layers in self.candidates.weight_only_layers(base):
+            dynamic = _without(base.dynamic, layers)
+            yield counted(layers, "weight-only layer"), replace(base, dynamic=dynamic, weights_alone=layers)
+        for rung in late:
+            yield rung, replace(self._best, rungs=(*self._best.rungs, rung))
+        base = self._best
+        for layers in self.candidates.float_layers(base):
+            dynamic, alone = _without(base.dynamic, layers), _without(base.weights_alone, layers)
+            candidate = replace(base, dynamic=dynamic, weights_alone=alone, in_float=layers)
+            yield counted(layers, "layer", "in float"), candidate
+
+    def _is_hopeless(self) -> bool:
+        if self.is_over():
+            self.stopped = NO_MORE_TIME
+        return bool(self.stopped) or self._has_no_looks()
+
+    def _has_no_looks(self) -> bool:
+        if self._spent and not self._could_be_shown():
+            self.stopped = NO_MORE_LOOKS
+        return bool(self.stopped)
+
+    def _is_promising(self) -> bool:
+        """Tell whether the best keeps its budgets on the samples to choose by, and was not looked at."""
+        best = self.steps[self.chosen]
+        return not best.proof and self._could_be_shown() and all(check.kept for check in best.checks)
+
+    def _could_be_shown(self) -> bool:
+        """Tell whether a look at a model that changes no answer would still show that it does not."""
+        level = (LEVEL - self._spent) / 2
+        return could_be_shown(self.gate, self._seen, self.candidates.set_aside, level)
+
+    def _try(self, name: str, candidate: Candidate) -> bool:
+        seen = self.candidates.compare(candidate)
+        level = (LEVEL - self._spent) / 2
+        expected = budget_checks(
+            self.gate, seen.measurements, seen.samples, level, expected=self.candidates.set_aside
+        )
+        kept = not self.steps or seen.sqnr_db > self.steps[self.chosen].sqnr_db
+        step = LadderStep(name=name, sqnr_db=seen.sqnr_db, kept=kept, checks=expected, **vars(candidate))
+        self.steps.append(step)
+        if kept:
+            self.chosen, self._best, self._seen = len(self.steps) - 1, candidate, seen.measurements
+            # Written at once, so that an interrupt leaves the best so far.
+            self.candidates.keep(candidate)
+            if all_hold(expected):
+                self._look()
+        self.tell(self.steps[-1])
+        return self.met
+
+    def _look(self, *, last: bool = False) -> bool:
+        """Look at the held-out samples, for the best candidate; return whether it keeps the budget."""
+        left = LEVEL - self._spent
+        level = left if last else left / 2
+        seen = self.candidates.prove(self._best)
+        proof = budget_checks(self.gate, seen.measurements, seen.samples, level)
+        # Spent even if the look fails: by Bonferroni all looks together may be wrong in 5 % of cases.
+        self._spent += level
+        self.steps[self.chosen] = replace(self.steps[self.chosen], proof=proof, level=level)
+        self.met = all_hold(proof)
+        return self.met
+
+    def advice(self) -> tuple[str, ...]:
+        """Advice on how to keep the budget; none if it is kept, or may be by going on."""
+        if self.met or self.stopped == INTERRUPTED:
+            return ()
+        best = self.steps[self.chosen]
+        return advice_for(best.proof or best.checks, self.candidates.set_aside)
+
+
+def counted(names: Sequence[str], what: str, where: str = "") -> str:
+    """The name of a candidate."""
+    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} {where}".rstrip()
+
+
+def _without(names: Sequence[str], left_out: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if name not in left_out)
+
+
+class TimeIsOverError(Exception):
+    """The time budget was over while a candidate was made."""

@@ -1,0 +1,331 @@
+"""Candidates as models: each is exported as ``ptq quantize`` would with its recipe, and measured."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
+from ptq_cli.calibration.measure import provenance_of
+from ptq_cli.calibration.subject import CalibrationSubject
+from ptq_cli.collectors.calibration_file import (
+    Calibration,
+    Provenance,
+    calibration_bytes,
+    load_calibration,
+    parse_calibration,
+)
+from ptq_cli.core.errors import PtqError
+from ptq_cli.core.files import Content, write_together
+from ptq_cli.core.read_files import sha256_file
+from ptq_cli.evaluation.evaluator import Evaluation
+from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.models.static_shapes import reopened
+from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet
+from ptq_cli.pipeline.evaluation.measure_models import evaluate_pass
+from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
+from ptq_cli.pipeline.run_calibrate import make_calibration
+from ptq_cli.pipeline.run_export import Exported, make_export
+from ptq_cli.plan.dynamic_layers import dynamic_candidates
+from ptq_cli.qdq.read.padded_channels import without_padding
+from ptq_cli.qdq.read.quantized_file import with_types
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.known_modes import AUTO, DYNAMIC, FLOAT, NONE
+from ptq_cli.recipe.quantizer_settings import are_plain
+from ptq_cli.recipe.recovery_rungs import REWRITING
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, RecoverySettings, WeightSettings
+from ptq_cli.recover.range_effects import KnownCosts
+from ptq_cli.recover.recovery_data import recovery_data
+from ptq_cli.recover.rescaling import Rescaling, rescaled
+from ptq_cli.setup.parts import Part, Work
+from ptq_cli.setup.resolve import Resolved
+from ptq_cli.setup.resumable import discard_checkpoint
+from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement
+from ptq_cli.tuning.layer_noise import layer_noise
+from ptq_cli.tuning.layer_ranking import LOUDEST, LayerRanking, TuneCheckpoint, layer_costs
+from ptq_cli.tuning.possible_changes import (
+    BLOCK,
+    activations_of,
+    weight_only_candidates,
+    wide_format,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateCalibration:
+    """What candidates with the same rewrites are exported from.
+
+    Attributes:
+        files: what has to be written with a candidate; nothing if the run directory has it.
+    """
+
+    subject: CalibrationSubject
+    calibration: Calibration
+    float_model: StoredModel
+    files: Mapping[Path, Content]
+    known_costs: KnownCosts = field(default_factory=dict)
+
+
+class CandidateCalibrations:
+    """Calibrates when a candidate needs it, and remembers."""
+
+    def __init__(self, subject: CalibrationSubject, work: Work) -> None:
+        """Begin with nothing."""
+        self._subject, self._work = subject, work
+        self._rescaled: dict[tuple[str, ...], tuple[CalibrationSubject, tuple[Rescaling, ...]]] = {}
+        self._made: dict[tuple[str, ...], CandidateCalibration] = {}
+
+    def float_model_of(self, rungs: tuple[str, ...]) -> StoredModel:
+        """The float model that candidates with these rungs are made from; it is not calibrated yet."""
+        return self._rescaled_subject(rungs)[0].model.stored
+
+    def of(self, rungs: tuple[str, ...]) -> CandidateCalibration:
+        """The calibration of candidates with these rungs."""
+        key = rewriting(rungs)
+        if key not in self._made:
+            self._made[key] = self._calibrated(key)
+        return self._made[key]
+
+    def _asked(self, key: tuple[str, ...]) -> Resolved:
+        rungs, resolved = list(key) or [NONE], self._work.resolved
+        recipe = replace(resolved.recipe, recovery=RecoverySettings(rungs))
+        return resolved.with_recipe(recipe).with_settings(recover=rungs)
+
+    def _rescaled_subject(self, rungs: tuple[str, ...]) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
+        key = rewriting(rungs)
+        if key not in self._rescaled:
+            self._rescaled[key] = rescaled(self._subject, self._asked(key), self._work.progress)
+        return self._rescaled[key]
+
+    def _calibrated(self, key: tuple[str, ...]) -> CandidateCalibration:
+        work = replace(self._work, resolved=self._asked(key))
+        subject, changed = self._rescaled_subject(key)
+        begun = provenance_of(subject, replace(work, part=Part()))
+        stored = work.part.from_first(lambda: self._earlier(begun))
+        if stored:
+            earlier = parse_calibration(stored, str(work.run.calibration))
+            return CandidateCalibration(
+                subject=subject, calibration=earlier, float_model=subject.model.stored, files={}
+            )
+        found = make_calibration(subject, work, changed)
+        return CandidateCalibration(
+            subject=subject, calibration=found.calibration, float_model=found.model, files=found.files
+        )
+
+    def _earlier(self, begun: Provenance) -> bytes:
+        """The calibration of the run directory, if it is the very one that would be made."""
+        run = self._work.run
+        if not (run.calibration.is_file() and run.float_model.is_file()):
+            return b""
+        try:
+            found = load_calibration(run.calibration)
+        except PtqError:  # It is made again.
+            return b""
+        same = replace(begun, samples=found.provenance.samples, share=None)
+        return calibration_bytes(found) if found.provenance == same else b""
+
+
+def rewriting(rungs: tuple[str, ...]) -> tuple[str, ...]:
+    """The rungs that may change the float model."""
+    return tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))
+
+
+RANKED_ON = 64  # samples that layers are ranked on
+FEW_LEVELS = (2, 5, 8)  # halvings of the noise by layers that cost little more than measured ranges
+
+
+@dataclass(kw_only=True)
+class CandidateModels:
+    """Makes and measures candidates, and remembers both.
+
+    Attributes:
+        work: with the recipe that candidates are made by.
+        deciding: the recipe of the evaluations that decide.
+        float_model: without rewrites, that all candidates are compared with.
+    """
+
+    work: Work
+    deciding: Resolved
+    calibrations: CandidateCalibrations
+    float_model: StoredModel
+    compared_on: EvaluationSet
+    proven_on: EvaluationSet
+    output: Path
+    checkpoint: TuneCheckpoint
+
+    def __post_init__(self) -> None:
+        self._made: dict[str, Exported] = {}
+        self._alike: dict[tuple[str, str], str] = {}
+        self._written: CandidateCalibration | None = None
+
+    @property
+    def set_aside(self) -> int:
+        """How many samples the budget is proven on."""
+        proven = next(iter(self.checkpoint.proven.values()), None)
+        return proven.samples if proven is not None else self.proven_on.dataset.count or 1
+
+    def compare(self, candidate: Candidate) -> CandidateMeasurement:
+        """Measure a candidate on the samples to choose by."""
+        return self._measured(candidate, self.compared_on, self.checkpoint.compared)
+
+    def prove(self, candidate: Candidate) -> CandidateMeasurement:
+        """Measure a candidate on the held-out samples."""
+        return self._measured(candidate, self.proven_on, self.checkpoint.proven)
+
+    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Which activations to give 16 bits; none if the target does not compute with them."""
+        resolved = self.work.resolved
+        if not wide_format(resolved.target, resolved.recipe.activations):
+            return ()
+        plan, base = self.export(candidate).result.plan, self.calibrations.of(candidate.rungs)
+        graph = base.float_model.load()
+        levels = self._ranked(candidate).levels()
+        found = [activations_of(graph, plan, layers) for layers in levels]
+        return tuple(dict.fromkeys(tensors for tensors in found if tensors))
+
+    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Which layers to give ranges that are found at each run."""
+        ranking = self._ranked(candidate)
+        return ranking.levels(ranking.dynamic, FEW_LEVELS)
+
+    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Which layers to quantize the weights of alone."""
+        ranking = self._ranked(candidate)
+        return ranking.levels(ranking.weight_only, FEW_LEVELS)
+
+    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
+        """Which layers to leave in float for more and more accuracy."""
+        return self._ranked(candidate).levels()
+
+    def _ranked(self, candidate: Candidate) -> LayerRanking:
+        if candidate.key not in self.checkpoint.rankings:
+            exported, base = self.export(candidate), self.calibrations.of(candidate.rungs)
+            graph = base.float_model.load()
+            quantized = reopened(without_padding(exported.model.load()), graph)
+            twins = TwinGraphs(graph, with_types(quantized))
+            plan, recipe, target = exported.result.plan, self.work.resolved.recipe, self.work.resolved.target
+            plain = are_plain(recipe.weights, recipe.activations)
+            noise = layer_noise(
+                twins,
+                {layer.name for layer in plan.layers if layer.quantized},
+                target,
+                first_samples(self.compared_on, RANKED_ON).dataset,
+                base.subject.model.inputs,
+                threads=self.work.resolved.machine.threads,
+                progress=self.work.progress,
+            )
+            self.checkpoint.rankings[candidate.key] = LayerRanking(
+                noise={name: share if share < LOUDEST else LOUDEST for name, share in noise.items()},
+                cost=layer_costs(twins.float_model, plan, noise, recipe.export.prefer),
+                dynamic=dynamic_candidates(twins.float_model, plan, target) if plain else (),
+                weight_only=weight_only_candidates(twins.float_model, plan, target, recipe),
+            )
+            self.checkpoint.save()
+        return self.checkpoint.rankings[candidate.key]
+
+    def keep(self, candidate: Candidate) -> None:
+        """Write a candidate: it is the best so far."""
+        written = self.checkpoint.written.get(candidate.key)
+        if written is not None and self.output.is_file() and sha256_file(self.output) == written:
+            return
+        exported, base = self.export(candidate), self.calibrations.of(candidate.rungs)
+        digest = exported.model.sha256
+        files = base.files if base is not self._written else {}
+        if self.work.part.is_first:
+            write_together({**files, **exported.files})
+        self._written = base
+        if exported.model.data and self.work.part.is_first:  # They have moved to their place.
+            self._made[candidate.key] = replace(exported, model=read_model(self.output))
+        self.checkpoint.written[candidate.key] = digest
+        self.checkpoint.save()
+
+    def _measured(
+        self, candidate: Candidate, chosen: EvaluationSet, known: dict[str, CandidateMeasurement]
+    ) -> CandidateMeasurement:
+        if candidate.key not in known:
+            first = self._alike.setdefault(self._what_it_is(candidate), candidate.key)
+            if first in known:  # A rung that changed nothing is not measured again.
+                known[candidate.key] = known[first]
+                return known[first]
+            model = self.export(candidate).model
+            models = EvaluatedModels(self.float_model, {self.output.name: model})
+            (found,) = self._evaluated(models, chosen)
+            known[candidate.key] = CandidateMeasurement(found.samples, found.measurements)
+            self.checkpoint.save()
+        return known[candidate.key]
+
+    def _what_it_is(self, candidate: Candidate) -> tuple[str, str]:
+        """Key that is the same for candidates whose further rungs left the float model as it was."""
+        others = tuple(rung for rung in candidate.rungs if rung not in REWRITING)
+        float_model = self.calibrations.float_model_of(candidate.rungs)
+        return float_model.sha256, replace(candidate, rungs=others).key
+
+    def _evaluated(self, models: EvaluatedModels, chosen: EvaluationSet) -> tuple[Evaluation, ...]:
+        work = replace(self.work, resolved=self.deciding)
+        if work.part.group is not None:
+            return evaluate_pass(work, models, chosen)
+        discard_checkpoint(work.run.evaluation_checkpoint)
+        found = evaluate_pass(work, models, chosen)
+        discard_checkpoint(work.run.evaluation_checkpoint)
+        return found
+
+    def export(self, candidate: Candidate) -> Exported:
+        """A candidate as a file; the last one is remembered."""
+        if candidate.key not in self._made:
+            for made in self._made.values():  # Only the last is needed again.
+                made.model.discard()
+            self._made.clear()
+            wide = wide_format(self.work.resolved.target, self.work.resolved.recipe.activations)
+            resolved = self.work.resolved.with_recipe(recipe_of(self.work.resolved.recipe, candidate, wide))
+            base = self.calibrations.of(candidate.rungs)
+            data = recovery_data(resolved, base.subject.dataset, base.subject.model.inputs)
+            data = replace(data, known_costs=base.known_costs) if data is not None else None
+            self._made[candidate.key] = make_export(
+                resolved,
+                base.calibration,
+                base.float_model,
+                base.float_model.load(),
+                self.work.run,
+                self.output,
+                base.subject.plan,
+                data=data,
+                progress=self.work.progress,
+            )
+        return self._made[candidate.key]
+
+
+def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
+    """The recipe of a candidate, with which ``ptq quantize`` makes the same file.
+
+    Example:
+        >>> found = recipe_of(Recipe(), Candidate(rungs=("round",), in_float=("head",)))
+        >>> found.recovery.rungs, found.override[0].match, found.override[0].quantize
+        (['round'], 'head', False)
+    """
+    floats = [OverrideSettings(match=name, quantize=False) for name in candidate.in_float]
+    wider = [
+        OverrideSettings(match=name, activations=ActivationSettings(dtype=wide))
+        for name in candidate.in_16_bits
+    ]
+    modes = [
+        OverrideSettings(match=name, activations=ActivationSettings(mode=DYNAMIC))
+        for name in candidate.dynamic
+    ]
+    modes += [
+        OverrideSettings(
+            match=name, activations=ActivationSettings(mode=FLOAT), weights=WeightSettings(block_size=BLOCK)
+        )
+        for name in candidate.weights_alone
+    ]
+    rungs = list(candidate.rungs) or [NONE]
+    override = [*recipe.override, *wider, *modes, *floats]
+    return replace(recipe, recovery=RecoverySettings(rungs), override=override)
+
+
+def first_samples(chosen: EvaluationSet, most: int) -> EvaluationSet:
+    """Return at most about so many of a set's samples, spread evenly over it."""
+    count = chosen.dataset.count
+    if count is None or count <= most:
+        return chosen
+    division = Division(most / count, chosen.fixed_batch or 1)
+    return replace(chosen, dataset=DividedDataset(chosen.dataset, division, aside=True))

@@ -1,0 +1,196 @@
+"""The noise that each layer adds on its own, in as few runs as tell the loud ones from the others.
+
+A run of the model with one layer quantized shows it, and there are too many layers for one each on many
+samples. So all are measured on few samples, and the louder a layer is, on the more.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.progress import ProgressCallback, RunProgress, pooled_results
+from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.pipeline.evaluation.sample_pieces import pieces_of
+from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.worth import PER_NODE
+from ptq_cli.qdq.cut_stages import cut_stages
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.staged_model import StagedModel, Tensors
+from ptq_cli.recover.range_effects import loudest
+from ptq_cli.tuning.layer_ranking import LEVELS
+
+STAGE = "ranking layers"
+QUIET = 2.0 ** -(LEVELS[-1] + 1)  # share of the noise that no layer in float would be needed for
+ROUND = 256  # runs of a layer on a sample, until twice as many samples were seen
+ROOT = 1 / 8  # power of the mean of samples: 1 would be the arithmetic mean, 0 the geometric one
+
+Noise = Mapping[str, float]  # squared differences, or squares, by output
+Combine = Callable[[Sequence[float]], float]  # makes one of the shares of noise of several samples
+
+
+def typical(shares: Sequence[float]) -> float:
+    """The noise of a usual sample, from the shares of all: the 8th power of the mean of 8th roots.
+
+    It is close to the geometric mean, but a sample without any noise does not outvote all others.
+
+    Example:
+        >>> round(typical([1e-4] * 8), 9), round(typical([1e-4] * 7 + [1.0]), 4), typical([])
+        (0.0001, 0.0007, 0.0)
+    """
+    roots = [share**ROOT for share in shares]
+    return (math.fsum(roots) / len(roots)) ** (1 / ROOT) if roots else 0.0
+
+
+def measured_next(left: int, done: int, runs: int) -> int:
+    """How many of the layers that are ``left`` the next samples measure; of the first ones all.
+
+    Example:
+        >>> [measured_next(300, done, 256) for done in (0, 1, 2, 4, 8, 16)]
+        [300, 256, 128, 64, 32, 16]
+    """
+    return min(left, max(1, runs >> (done.bit_length() - 1))) if done else left
+
+
+class _Told:
+    """Tells how much is done of the work that is still planned: that of the stages which runs run again."""
+
+    def __init__(self, staged: StagedModel, twins: TwinGraphs, runs: int, progress: ProgressCallback) -> None:
+        self._each, self._progress = runs, progress
+        products = multiply_accumulates(twins.float_model).counts
+        stages = [
+            sum((products.get(name) or 0) + PER_NODE for name in stage.nodes) for stage in staged.stages
+        ]
+        self._works = {name: sum(stages[index] for index in staged.behind(name)) for name in staged.layers}
+        self._done = self._runs = 0
+        self._planned: tuple[int, int] | None = None
+        self._now: list[int] = []
+
+    def begin(self, layers: Sequence[str], size: int, done: int, samples: int | None) -> None:
+        """Begin runs of these layers on so many samples; more follow on the rest behind those ``done``."""
+        self._done, self._runs = self._done + sum(self._now), self._runs + len(self._now)
+        self._now = [size * self._works[name] for name in layers]
+        if samples is not None:
+            left, runs, work = len(layers), len(layers), sum(self._now)
+            mean = work // (size * left)
+            for later in range(done + size, samples, size):
+                left = measured_next(left, later, self._each)
+                runs, work = runs + left, work + left * mean * min(size, samples - later)
+            self._planned = self._runs + runs, self._done + work
+        self.tell(0)
+
+    def tell(self, count: int) -> None:
+        """Tell that so many of the runs are done."""
+        runs, work = self._planned or (None, None)
+        done = self._done + sum(self._now[:count])
+        self._progress(RunProgress(STAGE, done, work, number=self._runs + count, runs=runs))
+
+
+def layer_noise(
+    twins: TwinGraphs,
+    integer: Collection[str],
+    target: Target,
+    dataset: Dataset,
+    inputs: Sequence[TensorSpec],
+    *,
+    threads: int,
+    progress: ProgressCallback,
+    runs: int = ROUND,
+    quiet: float = QUIET,
+    combine: Combine = typical,
+) -> dict[str, float]:
+    """The noise that each ``integer`` layer adds to the outputs when it alone is quantized.
+
+    What only moves or clamps values is integer for its neighbors' sake, and is not measured. All layers are
+    measured on the first samples, and the loudest on more. The quiet ones are taken to follow them.
+
+    Of several samples it is what ``combine`` makes of their noise, and not the sum: where an answer is a
+    choice, as behind a Softmax, nearly all of that would be made where a layer happens to tip it. ``runs``
+    are of a layer on a sample, until twice as many samples were seen.
+
+    Each thread runs variants of its own; the result does not depend on them.
+
+    Units:
+        shares of what an output varies by, the sum over all outputs.
+    """
+    outputs = [value.name or "" for value in twins.float_model.graph.outputs if value.const_value is None]
+    staged = StagedModel(cut_stages(twins, integer), twins.pairs, outputs[0], outputs)
+    follows = {name for name, rule in target.op.items() if rule.kind in ("same", "clamp")}
+    follow = {node.name for node in twins.float_model.graph if node.op_type in follows}
+    left = [name for name in staged.layers if name not in follow]
+    heard = _Heard(staged, outputs, combine)
+    told, found, done = _Told(staged, twins, runs, progress), dict[str, float](), 0
+    with ThreadPoolExecutor(threads, "rank") as pool:
+        # One sample at a time, as far as a model permits it: each has one voice.
+        for piece in pieces_of(dataset, inputs, 1, staged):
+            if done:  # Quiet layers are heard no more: only the order of the loud ones matters.
+                most = measured_next(len(left), done, runs)
+                left = loudest({name: found[name] for name in left}, most, quiet) or left
+            if not left:
+                break
+            told.begin(left, piece.size, done, dataset.count)
+            heard.run_float(piece.inputs)
+            noises = pooled_results(pool, heard.alone, left, told.tell)
+            new = heard.add(dict(zip(left, noises, strict=True)))
+            before, now = (math.fsum(shares.get(name, 0.0) for name in left) for shares in (found, new))
+            # One sample may be easier than another, for all layers: then who was heard on it alone is louder.
+            grown = now / before if before > 0.0 else 1.0
+            found = {name: share * grown for name, share in found.items()} | new
+            done += piece.size
+    return found
+
+
+class _Heard:
+    """The noise of layers on the pieces of the data so far."""
+
+    def __init__(self, staged: StagedModel, outputs: Sequence[str], combine: Combine) -> None:
+        self._staged, self._outputs, self._combine = staged, outputs, combine
+        self._base: Tensors = {}
+        self._signals: list[Noise] = []
+        self._noises: dict[str, list[Noise]] = {}
+
+    def run_float(self, inputs: Mapping[str, Array]) -> None:
+        """Run the float model on a piece of the data, that further runs are compared with."""
+        self._base = self._staged.run(inputs, quantized=False)
+        self._signals.append({name: _power(self._floats(name)) for name in self._outputs})
+
+    def alone(self, layer: str) -> Noise:
+        """Noise of the outputs with one layer quantized."""
+        changed = self._staged.changed_outputs(layer, self._base)
+        return {name: _difference(self._floats(name), changed[name]) for name in self._outputs}
+
+    def add(self, noises: Mapping[str, Noise]) -> dict[str, float]:
+        """Add what layers change on the last piece, and return their noise on all so far."""
+        found = {}
+        for layer, noise in noises.items():
+            before = self._noises.setdefault(layer, [])
+            before.append(noise)
+            found[layer] = sum(self._combined(name, before) for name in self._outputs)
+        return found
+
+    def _combined(self, output: str, noises: Sequence[Noise]) -> float:
+        signal = math.fsum(piece[output] for piece in self._signals) / len(self._signals)
+        return self._combine([noise[output] / signal for noise in noises] if signal > 0.0 else [])
+
+    def _floats(self, name: str) -> Array:
+        return self._staged.floats(name, self._base[name])
+
+
+def _difference(wanted: Array, found: Array) -> float:
+    """The squared difference; of integers how many differ.
+
+    What has another shape, NaN or infinities is noise as a whole: as loud as the signal.
+    """
+    if wanted.shape != found.shape:
+        return _power(wanted)
+    if wanted.dtype.kind != "f":
+        return float(np.count_nonzero(wanted != found))
+    noise = float(np.sum((wanted.astype(np.float64) - found.astype(np.float64)) ** 2))
+    return noise if np.isfinite(noise) else _power(wanted)
+
+
+def _power(array: Array) -> float:
+    return float(array.size) if array.dtype.kind != "f" else float(np.sum(array.astype(np.float64) ** 2))

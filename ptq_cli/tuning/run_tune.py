@@ -1,0 +1,282 @@
+"""``tune``: the cheapest model that provably keeps a budget."""
+
+import time
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isclose
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from ptq_cli.calibration.provenance import opened_bytes
+from ptq_cli.calibration.subject import CalibrationSubject
+from ptq_cli.core.documents import HIDDEN, to_json
+from ptq_cli.core.errors import TimeBudgetError
+from ptq_cli.core.files import write_together
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.words import parse_duration
+from ptq_cli.evaluation.document.ladder import INTERRUPTED, Ladder, LadderStep
+from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.latency.latency_preference import profile_here
+from ptq_cli.models.files.stored import read_model
+from ptq_cli.pipeline.evaluation.reports import EvaluationResult
+from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.run_evaluate import make_evaluations
+from ptq_cli.pipeline.run_quantize import asks_for_evaluation
+from ptq_cli.recipe.assignments import Once
+from ptq_cli.recipe.known_modes import AUTO, IN_FLOAT, RUNGS
+from ptq_cli.recipe.recovery_rungs import REWRITING, needs_ranges, recovery_rungs
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import LATENCY
+from ptq_cli.report.text.tables import budgeted, written
+from ptq_cli.setup.parts import Part, Work, opened_part
+from ptq_cli.setup.resolve import Request, Resolved
+from ptq_cli.setup.resumable import discard_checkpoint
+from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.tuning.budget_reach import decision_recipe
+from ptq_cli.tuning.candidate import SQNR, Candidate, TimeIsOverError, TuningSearch
+from ptq_cli.tuning.candidate_models import CandidateCalibrations, CandidateModels
+from ptq_cli.tuning.layer_ranking import TuneCheckpoint, continued_tuning
+from ptq_cli.tuning.possible_changes import slow_rungs, why_not_wide
+from ptq_cli.tuning.tuning_subject import TuningSubject, open_tuning, tuning_identity
+
+STAGE = "tune"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneResult:
+    """What ``ptq tune`` tried and chose."""
+
+    DERIVED: ClassVar[tuple[str, ...]] = ("interrupted", "report")
+
+    run: Annotated[RunDirectory, "Where the files are."]
+    output: Annotated[Path, "The quantized model's file."]
+    ladder: Annotated[Ladder, "What was tried, what was chosen, and whether it keeps the budget."]
+    bytes: Annotated[int, "Size of the quantized file."]
+    float_bytes: Annotated[int, "Size of the float file, as from ptq export."]
+    evaluation: Annotated[EvaluationResult | None, HIDDEN] = None
+
+    @property
+    def report(self) -> Report | None:
+        """The report on the evaluation data; null if it was not asked for."""
+        return self.evaluation.report if self.evaluation is not None else None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was interrupted, so that the best so far was chosen."""
+        return self.ladder.stopped == INTERRUPTED
+
+
+def run_tune(
+    request: Request,
+    run: RunDirectory,
+    output: Path | None = None,
+    once: Once = Once(),
+    progress: ProgressCallback = silent,
+) -> TuneResult:
+    """Calibrate, and try better and better candidates until one provably keeps the budget.
+
+    The best candidate so far is always on disk, with its recipe. Evaluation data decide nothing. Under
+    ``torchrun`` each process measures its share of the samples, and the first one writes. A Ctrl-C after the
+    first candidate ends the search: the best so far is the result. Several processes end without one, and
+    continue nothing.
+    """
+    evaluate = asks_for_evaluation(request.settings) if once.evaluate is None else once.evaluate
+    with opened_part() as part:
+        subject = open_tuning(request, run, output, part, progress, evaluate=evaluate)
+        path = output or run.quantized_file(subject.resolved.recipe.weights)
+        work = Work(resolved=subject.resolved, run=run, part=part, progress=progress)
+        return _searched(subject, work, path, restart=once.restart)
+
+
+def _searched(subject: TuningSubject, work: Work, output: Path, *, restart: bool) -> TuneResult:
+    recipe, run, part = work.resolved.recipe, work.run, work.part
+    if restart and part.is_first:
+        discard_checkpoint(run.checkpoint)
+        discard_checkpoint(run.tuning_checkpoint)
+    seconds = parse_duration(recipe.tune.time_budget) if recipe.tune.time_budget else None
+    clock = BudgetClock(seconds, work.progress, part)
+    models = _candidate_models(subject, replace(work, progress=clock.progress), output)
+
+    def tell(step: LadderStep) -> None:
+        clock.begun = True
+        work.tell(step_line(step), STAGE)
+
+    search = TuningSearch(
+        candidates=models,
+        gate=subject.gate,
+        is_over=clock.is_over,
+        tell=tell,
+        allow=clock.allow,
+        stop=clock.stop,
+        alone=part.group is None,
+    )
+    rungs, start = rungs_to_try(recipe)
+    calibrated = subject.calibrated
+    search.run(rungs, start, slow_rungs(rungs, calibrated.model.model, calibrated.plan, recipe.weights))
+    clock.stop()
+    return _finished(subject, models, search, work)
+
+
+def _finished(
+    subject: TuningSubject, models: CandidateModels, search: TuningSearch, work: Work
+) -> TuneResult:
+    """Write the ladder of a search that is over, and evaluate what it chose, if that was asked for."""
+    ladder, run, is_first = _ladder(subject, models, search), work.run, work.part.is_first
+    best = Candidate.of(ladder.best)
+    if is_first:
+        write_together({run.tuning: to_json(ladder).encode()})
+        run.discard_other_models(models.output)
+        if search.stopped != INTERRUPTED:
+            discard_checkpoint(run.tuning_checkpoint)
+            discard_checkpoint(run.checkpoint)
+    # The processes that do not write make what was chosen again.
+    chosen = read_model(models.output) if is_first else models.export(best).model
+    evaluation = None
+    if subject.evaluation is not None and search.stopped != INTERRUPTED:
+        base = models.calibrations.of(best.rungs)
+        pair = Pair(base.float_model, chosen, models.output.name)
+        (found,) = make_evaluations(
+            work, base.calibration, [pair], subject.evaluation, plan=base.subject.plan
+        )
+        if is_first:
+            write_together(found.files)
+            discard_checkpoint(run.evaluation_checkpoint)
+        evaluation = found.result
+    return TuneResult(
+        run=run,
+        output=models.output,
+        ladder=ladder,
+        bytes=chosen.size,
+        float_bytes=opened_bytes(subject.calibrated.model.file) or models.float_model.size,
+        evaluation=evaluation,
+    )
+
+
+def _ladder(subject: TuningSubject, models: CandidateModels, search: TuningSearch) -> Ladder:
+    def written() -> bytes:
+        return read_model(models.output).sha256.encode()
+
+    compared, resolved = models.compared_on.dataset.count, subject.resolved
+    in_float = any(step.in_float for step in search.steps)
+    return Ladder(
+        model_sha256=models.work.part.from_first(written).decode(),
+        samples=next(iter(models.checkpoint.compared.values())).samples if compared is None else compared,
+        set_aside=models.set_aside,
+        steps=tuple(search.steps),
+        chosen=search.chosen,
+        met=search.met,
+        stopped=search.stopped,
+        advice=search.advice(),
+        untried=why_not_wide(resolved.target, resolved.recipe.activations) if in_float else "",
+    )
+
+
+class BudgetClock:
+    """Ends the search when the time budget is over: several processes between candidates, one anywhere."""
+
+    def __init__(self, seconds: float | None, progress: ProgressCallback, part: Part) -> None:
+        self._part = part
+        self._begin = time.monotonic()
+        self._seconds, self._progress = seconds, progress
+        self.begun = False
+        self.allow(1.0)
+
+    def allow(self, share: float) -> None:
+        """Let the search go on until so much of the time has passed, counted from the beginning."""
+        self._end = self._begin + share * self._seconds if self._seconds is not None else None
+
+    def is_over(self) -> bool:
+        """Whether no time is left, by the clock of the first process."""
+        return self._part.agreed(self._has_passed)
+
+    def _has_passed(self) -> bool:
+        return self._end is not None and time.monotonic() > self._end
+
+    def progress(self, step: Progress) -> None:
+        """Hand on progress, unless the time is over.
+
+        Raises:
+            TimeIsOverError: it is.
+            TimeBudgetError: it is, and nothing has been measured.
+        """
+        self._progress(step)
+        self._part.go_on()
+        if self._part.group is not None or not self._has_passed():
+            return
+        if self.begun:
+            raise TimeIsOverError
+        raise TimeBudgetError(
+            f"the time budget of {self._seconds:g} s was over before the first candidate was measured",
+            hint="allow more with --time-budget, or pass fewer --samples",
+        )
+
+    def stop(self) -> None:
+        """What follows may take its time."""
+        self._end = None
+
+
+def rungs_to_try(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
+    """The rungs to try, and what to begin with.
+
+    Rungs that the recipe names are tried one by one; with those of the default, all are.
+
+    Example:
+        >>> from ptq_cli.recipe.sections import RecoverySettings
+        >>> rungs, begun = rungs_to_try(Recipe(recovery=RecoverySettings(["round"])))
+        >>> rungs, begun.rungs, rungs_to_try(Recipe())[1].rungs
+        (('round',), (), ('auto',))
+    """
+    if AUTO in recipe.recovery.rungs:
+        # It chooses layers in float itself, by the budget. Where none is calibrated, no range can be chosen.
+        able = RUNGS if needs_ranges(recipe) else REWRITING
+        return tuple(rung for rung in able if rung != IN_FLOAT), Candidate(rungs=(AUTO,))
+    return recovery_rungs(recipe.recovery), Candidate()
+
+
+def step_line(step: LadderStep) -> str:
+    """Measurements of a candidate as a line, as the table of the ladder writes them."""
+    checks = step.proof or step.checks
+    how = "" if step.kept else ", no better"
+    budgets = ", ".join(f"{budgeted(check)} {written(check, check.value)}" for check in checks)
+    is_said = any(item.metric == SQNR and isclose(item.value, step.sqnr_db, abs_tol=0.005) for item in checks)
+    sqnr = "" if is_said else f"SQNR of the outputs {step.sqnr_db:.2f} dB, "
+    return f"{step.name}: {sqnr}{budgets}{how}"
+
+
+def _candidate_models(subject: TuningSubject, work: Work, output: Path) -> CandidateModels:
+    run, part = work.run, work.part
+    if part.group is None:
+        tell = partial(work.tell, stage=STAGE)
+        checkpoint = continued_tuning(run.tuning_checkpoint, tuning_identity(subject, run), tell)
+    else:
+        checkpoint = TuneCheckpoint(path=run.tuning_checkpoint, identity={}, stored=False)
+    resolved = _profiled_once(subject.calibrated, work, again=bool(checkpoint.written))
+    deciding = decision_recipe(resolved.recipe, subject.gate)
+    own = part.on_own_machine(subject.resolved)
+    if resolved.recipe.export.profile is None:  # A profile holds for the threads that it was measured with.
+        resolved = part.on_own_machine(resolved)
+    return CandidateModels(
+        work=replace(work, resolved=resolved),
+        deciding=own.with_recipe(deciding),
+        calibrations=CandidateCalibrations(subject.calibrated, replace(work, resolved=own)),
+        float_model=subject.calibrated.model.stored,
+        compared_on=subject.compared_on,
+        proven_on=subject.proven_on,
+        output=output,
+        checkpoint=checkpoint,
+    )
+
+
+def _profiled_once(subject: CalibrationSubject, work: Work, *, again: bool) -> Resolved:
+    """The recipe with a profile of this machine, if layers are placed by latency."""
+    resolved, part, profile = work.resolved, work.part, work.run.profile
+    recipe = resolved.recipe
+    if recipe.export.prefer != LATENCY or recipe.export.profile is not None:
+        return resolved
+    if part.is_first and not (again and profile.is_file()):
+        found = profile_here(subject.model.model, subject.plan, resolved, work.progress)
+        write_together({profile: to_json(found).encode()})
+    if part.group is not None:
+        part.group.wait_for_all("profiled")
+    export = replace(recipe.export, profile=str(profile.absolute()))
+    return resolved.with_recipe(replace(recipe, export=export))
