@@ -27,12 +27,8 @@ from ptq_cli.models.files.stored import read_model, serialize
 from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.static_shapes import reopened
-from ptq_cli.pipeline.evaluation.evaluation_set import (
-    class_counts,
-    has_classes,
-    noted_output_axes,
-    varying_outputs,
-)
+from ptq_cli.pipeline.evaluation.evaluation_set import class_counts, has_classes, varying_outputs
+from ptq_cli.pipeline.evaluation.output_axes import noted_output_axes
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     as_exported,

@@ -7,11 +7,13 @@ from typing import Unpack, cast
 from ptq_cli.api.own_words import ModelLike, PathLike, as_model_path, in_own_words, request_of
 from ptq_cli.api.passed_objects import onnx_file
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.devices.run_cases import SAMPLES, PackedCases, run_answers, run_pack, write_answers
+from ptq_cli.devices.run_answers import run_answers, write_answers
+from ptq_cli.devices.run_cases import SAMPLES, PackedCases, run_pack
 from ptq_cli.evaluation.document.device_document import DeviceAnswers
 from ptq_cli.evaluation.proof import Verification
 from ptq_cli.latency.run_bench import BenchOptions, BenchResult, run_bench
-from ptq_cli.pipeline.run_verify import KERNEL_STEPS, VerifyOptions, run_verify
+from ptq_cli.pipeline.compared_kernels import KERNEL_STEPS
+from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
 from ptq_cli.recipe.keyword_settings import Settings, SharedSettings
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 

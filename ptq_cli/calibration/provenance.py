@@ -1,4 +1,4 @@
-"""What a calibration depends on, which is written into it: settings, files, and the kind of device."""
+"""What a calibration depends on, which is written into it: settings, files and their size, the kind of device."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -134,9 +134,6 @@ def flags_to_store(request: Request, run: RunDirectory) -> dict[str, Any]:
         if name in table.get(section, {}):
             kept.setdefault(section, {})[name] = table[section][name]
     return kept
-
-
-# The size of the file that the user brought, which is what a quantized file is compared with.
 
 
 def opened_bytes(file: SourceFile) -> int | None:

@@ -1,4 +1,4 @@
-"""``verify`` for a folder: each quantized ONNX file is verified."""
+"""``verify`` and ``prepare`` for a folder: each ONNX file is verified, or becomes the float model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,16 +8,9 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.proof import Verification
 from ptq_cli.folders.data_of_files import data_by_file
-from ptq_cli.folders.model_folder import (
-    TOKENIZER,
-    base_name,
-    carried_files,
-    lay_out,
-    named_errors,
-    open_folder,
-    own_request,
-    quantized_files,
-)
+from ptq_cli.folders.file_requests import named_errors, own_request
+from ptq_cli.folders.folder_layout import carried_files, lay_out
+from ptq_cli.folders.model_folder import TOKENIZER, base_name, open_folder, quantized_files
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.run_prepare import PrepareResult, make_preparation
 from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
@@ -63,9 +56,6 @@ def run_verify_folder(
         with named_errors(file):
             found.append(run_verify(own_request(resolved, own, tokenizer), run, file, options, progress))
     return found
-
-
-# ``prepare`` for a folder: each ONNX file becomes the float model that is measured.
 
 
 def run_prepare_folder(request: Request, output: Path) -> list[PrepareResult]:

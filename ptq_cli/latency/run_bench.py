@@ -31,11 +31,18 @@ from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import at_level, engine_of
 from ptq_cli.runtime.machine import thread_counts
 from ptq_cli.runtime.turns import require_length
-from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.setup.remembered_data import with_run_data
 from ptq_cli.setup.resolve import Request, Resolved, resolve
 from ptq_cli.setup.run_directory import RunDirectory
-from ptq_cli.setup.served_inputs import ServedInputs, batches_of, inputs_of_recipe, served_batch
+from ptq_cli.setup.served_inputs import (
+    MADE_UP,
+    ServedInputs,
+    batches_of,
+    inputs_of_recipe,
+    made_up_batches,
+    own_batch_size,
+    served_batch,
+)
 
 PROFILED = 0.2  # the share of the time of a scenario that the profile of each model takes in addition
 LONGEST_PROFILE = 3.0  # seconds
@@ -284,9 +291,6 @@ def _shaped_batch(specs: Sequence[TensorSpec], shapes: Mapping[str, Sequence[int
         if axis is not None and axis < len(shape):
             return spec.name, shape[axis]
     return None
-
-
-# The overlays of an analysis for Model Explorer: kernels and times are measured for them.
 
 
 SECONDS = 2.0  # to time the operators

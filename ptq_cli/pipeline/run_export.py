@@ -27,10 +27,10 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
+from ptq_cli.pipeline.compared_kernels import require_right_kernels
 from ptq_cli.pipeline.exporting.decide_model import decided_model
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.exporting.exported_file import report_layers, write_metadata
-from ptq_cli.pipeline.run_verify import require_right_kernels
 from ptq_cli.placement.fastest_placement import LatencyPreference
 from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
@@ -78,8 +78,6 @@ from ptq_cli.setup.output_checks import input_files, require_data_output, requir
 from ptq_cli.setup.resolve import Request, Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
-
-# What an export returns: the result, and the files of a model that is not written yet.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,14 +27,8 @@ from ptq_cli.collectors.calibration_file import (
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import RanksError
 from ptq_cli.core.process import stdout_apart
-from ptq_cli.setup.ranks import (
-    JOIN_SECONDS,
-    SILENCE_SECONDS,
-    Ranks,
-    Talk,
-    lost_as_error,
-    open_store,
-)
+from ptq_cli.setup.rank_messages import JOIN_SECONDS, SILENCE_SECONDS, RankMessages, lost_as_error, open_store
+from ptq_cli.setup.ranks import Ranks
 
 _uses = itertools.count()  # of torchrun by this process: each has keys of its own in the store
 
@@ -42,7 +36,7 @@ _uses = itertools.count()  # of torchrun by this process: each has keys of its o
 class Group:
     """The ranks of one verb, from the view of one of them; made by ``joined``."""
 
-    def __init__(self, ranks: Ranks, talk: Talk, group: dist.ProcessGroup | None) -> None:
+    def __init__(self, ranks: Ranks, talk: RankMessages, group: dist.ProcessGroup | None) -> None:
         self.ranks = ranks
         self.shard = Shard(ranks.rank + 1, ranks.world)
         self._talk = talk
@@ -54,7 +48,7 @@ class Group:
         self._talk.go_on()
 
     def wait_for_all(self, place: str) -> None:
-        """Wait until every rank is at this place; raises as ``Talk.wait_for_all`` does."""
+        """Wait until every rank is at this place; raises as ``RankMessages.wait_for_all`` does."""
         self._talk.wait_for_all(place)
 
     def merge(self, mine: Calibration) -> Calibration:
@@ -128,7 +122,7 @@ class Group:
 def joined(ranks: Ranks) -> Iterator[Group]:
     """Give the group of all ranks; what one of them raises inside the block, all raise."""
     store = PrefixStore(str(next(_uses)), open_store(ranks))
-    talk = Talk(ranks, store)
+    talk = RankMessages(ranks, store)
     with _told_to_end():
         try:
             talk.wait_for_all("joined", JOIN_SECONDS)

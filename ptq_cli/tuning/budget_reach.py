@@ -1,4 +1,4 @@
-"""Whether so many samples could show a budget to be kept, even of a model that changes no answer."""
+"""Budgets as limits, the bounds of what was measured, and whether so many samples could show them kept."""
 
 import math
 from collections.abc import Sequence
@@ -27,9 +27,6 @@ from ptq_cli.evaluation.metrics.metric_registry import (
 from ptq_cli.evaluation.metrics.spec import metric_specs, split_output
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings, Limit
-
-# The budgets of a recipe become limits on drops, and minima of metrics that compare the models.
-
 
 AGREEMENT = "top1_agreement"
 
@@ -91,9 +88,6 @@ def of_first_output(gate: GateSettings, first: str) -> GateSettings:
         metric, output = split_output(name)
         minima[metric if output == first else name] = least
     return replace(gate, min=minima)
-
-
-# Budgets, and how far a candidate may be from them on samples that nobody has seen.
 
 
 LEVEL = 0.05  # how likely a budget that is called kept may be exceeded: one minus 95 %

@@ -42,13 +42,14 @@ from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement
 from ptq_cli.tuning.layer_noise import layer_noise
-from ptq_cli.tuning.layer_ranking import LOUDEST, LayerRanking, TuneCheckpoint, layer_costs
+from ptq_cli.tuning.layer_ranking import LOUDEST, LayerRanking, layer_costs
 from ptq_cli.tuning.possible_changes import (
     BLOCK,
     activations_of,
     weight_only_candidates,
     wide_format,
 )
+from ptq_cli.tuning.tuning_checkpoint import TuneCheckpoint
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Activations in 16 bits: whether a target computes with them, and which ones a layer reads and makes."""
+"""Changes that a tuning may try: activations in 16 bits, integer weights alone, and slow rungs late."""
 
 from collections.abc import Collection, Sequence
 
@@ -71,9 +71,6 @@ def activations_of(model: ir.Model, plan: Plan, layers: Collection[str]) -> tupl
     return tuple(found)
 
 
-# Which layers may do something else with their activations than integers in measured ranges.
-
-
 BLOCK = 32  # values of a weight that share a scale where only weights are quantized: the size of the presets
 MATRIX = 2
 
@@ -96,9 +93,6 @@ def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: 
         if is_matrix and BLOCK in rule.blocks.sizes and bits in rule.blocks.bits:
             found.append(node.name or "")
     return tuple(found)
-
-
-# Rungs whose search takes so long that what costs little speed is tried before them.
 
 
 def slow_rungs(rungs: Sequence[str], model: ir.Model, plan: Plan, weights: WeightSettings) -> tuple[str, ...]:

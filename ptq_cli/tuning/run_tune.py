@@ -35,8 +35,8 @@ from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.tuning.budget_reach import decision_recipe
 from ptq_cli.tuning.candidate import SQNR, Candidate, TimeIsOverError, TuningSearch
 from ptq_cli.tuning.candidate_models import CandidateCalibrations, CandidateModels
-from ptq_cli.tuning.layer_ranking import TuneCheckpoint, continued_tuning
 from ptq_cli.tuning.possible_changes import slow_rungs, why_not_wide
+from ptq_cli.tuning.tuning_checkpoint import TuneCheckpoint, continued_tuning
 from ptq_cli.tuning.tuning_subject import TuningSubject, open_tuning, tuning_identity
 
 STAGE = "tune"

@@ -53,7 +53,7 @@ def _schema(name: str) -> str:
     from ptq_cli.cli.document_registry import COMMANDS, FILES, document_type
     from ptq_cli.core.json_schema import document_schema, file_schema
     from ptq_cli.core.known_names import require_known
-    from ptq_cli.setup.recipes import recipe_schema
+    from ptq_cli.setup.recipe_schema import recipe_schema
 
     require_known("document", name, documents())
     if name == RECIPE:

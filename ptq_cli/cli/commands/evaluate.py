@@ -97,8 +97,8 @@ def command(
     QUANTIZED_MODEL may be a folder that ptq quantize made: each model in it gets a report in RUN/NAME.
     """
     from ptq_cli.core.read_files import is_folder
+    from ptq_cli.folders.evaluate_folder import require_sole, run_evaluate_folder
     from ptq_cli.folders.folder_lines import show_folder_reports
-    from ptq_cli.folders.quantize_folder import require_sole, run_evaluate_folder
     from ptq_cli.pipeline.run_evaluate import run_evaluation_shard, run_evaluations
     from ptq_cli.setup.run_directory import RunDirectory
     from ptq_cli.shown.report_lines import show_reports, show_shard

@@ -70,8 +70,8 @@ def command(
     model_q4.onnx, and configurations and tokenizers are copied to the output. --data and --eval-data are for
     all files, or folders with a file of each model's name.
     """
-    from ptq_cli.folders.data_of_files import refuse_suffix
     from ptq_cli.folders.model_folder import names_folder
+    from ptq_cli.folders.suffixes import refuse_suffix
     from ptq_cli.pipeline.run_quantize import run_quantize
     from ptq_cli.setup.run_directory import RunDirectory
     from ptq_cli.shown.quantization_lines import show_quantization

@@ -170,7 +170,7 @@ def schema(output: Path | None) -> None:
     Better TOML of VS Code) complete its keys, show what they mean, and mark what is wrong.
     """
     from ptq_cli.core.files import write_text
-    from ptq_cli.setup.recipes import recipe_schema
+    from ptq_cli.setup.recipe_schema import recipe_schema
     from ptq_cli.terminal.output import say
     from ptq_cli.terminal.phrases import shown_path
 

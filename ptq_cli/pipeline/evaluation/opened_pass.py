@@ -13,7 +13,8 @@ from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.evaluator import Evaluation, Evaluator
 from ptq_cli.evaluation.free_states import FORCED, FreeStates
 from ptq_cli.evaluation.sample_axes import Axis, Run, Runs, StreamRuns, axis_before, samples_first
-from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary, output_axes
+from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary
+from ptq_cli.pipeline.evaluation.output_axes import output_axes
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
 from ptq_cli.recipe.recipe_layers import relative_location
 from ptq_cli.recipe.schema import Recipe

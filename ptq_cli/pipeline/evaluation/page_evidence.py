@@ -10,10 +10,6 @@ from ptq_cli.amax.choice import Choice, count_clipped, counts_between, expected_
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.documents import parse_document
-from ptq_cli.core.errors import ReportError
-from ptq_cli.evaluation.document.ladder import Ladder
-from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.graph_reading import every_node, value_spec
 from ptq_cli.models.pair_operators import QUANTIZE, integers_of
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
@@ -25,7 +21,6 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
-from ptq_cli.setup.run_directory import RunDirectory
 
 BARS = 72
 MOST_DRAWN = 400
@@ -196,19 +191,3 @@ def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | No
             return None
         value = readers[0].outputs[0]
     return None
-
-
-# The ladder of the tuning that chose a model, if there was one.
-
-
-def tuned_ladder(run: RunDirectory, model: StoredModel) -> Ladder | None:
-    """The ladder of the tuning that chose this very model.
-
-    None without a ``tune.json``, or if it is of another model, damaged, or of another version: the model is
-    evaluated all the same.
-    """
-    try:
-        found = parse_document(Ladder, run.tuning.read_bytes())
-    except (OSError, ReportError):
-        return None
-    return found if found.model_sha256 == model.sha256 else None

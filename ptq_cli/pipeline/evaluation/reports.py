@@ -6,11 +6,12 @@ from functools import cache, partial
 from pathlib import Path
 
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.core.documents import to_json
-from ptq_cli.core.errors import PtqError
+from ptq_cli.core.documents import parse_document, to_json
+from ptq_cli.core.errors import PtqError, ReportError
 from ptq_cli.evaluation.decide_gates import decide
 from ptq_cli.evaluation.document.details import Changes, Details
 from ptq_cli.evaluation.document.gate_result import Times
+from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.evaluation.document.report_document import (
     NOTHING,
     CalibrationSummary,
@@ -24,7 +25,7 @@ from ptq_cli.evaluation.proof import saturates_here, saturation_of
 from ptq_cli.latency.served_latency import QuantizedFile, served_latency
 from ptq_cli.models.files.stored import StoredModel, release
 from ptq_cli.pipeline.evaluation.opened_models import report_runs
-from ptq_cli.pipeline.evaluation.page_evidence import Material, tuned_ladder
+from ptq_cli.pipeline.evaluation.page_evidence import Material
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluationSubject, QuantizedModel
 from ptq_cli.pipeline.evaluation.report_page import earlier, make_page, report_markdown
 from ptq_cli.pipeline.exporting.decided_once import amax_summary, model_summary
@@ -136,7 +137,7 @@ def make_reports(
         plain = replace(
             plain,
             warnings=warnings,
-            ladder=tuned_ladder(work.run, item.pair.quantized_model),
+            ladder=_tuned_ladder(work.run, item.pair.quantized_model),
             accuracy_levels=levels.get(item.name, ()),
             saturation=saturation,
         )
@@ -201,3 +202,16 @@ def _material(model: QuantizedModel, calibration: Calibration, recipe: TensorRec
         target=model.exported.target,
         recipe=recipe,
     )
+
+
+def _tuned_ladder(run: RunDirectory, model: StoredModel) -> Ladder | None:
+    """The ladder of the tuning that chose this very model.
+
+    None without a ``tune.json``, or if it is of another model, damaged, or of another version: the model is
+    evaluated all the same.
+    """
+    try:
+        found = parse_document(Ladder, run.tuning.read_bytes())
+    except (OSError, ReportError):
+        return None
+    return found if found.model_sha256 == model.sha256 else None

@@ -7,8 +7,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from ptq_cli.core.errors import DataFormatError, ModelFolderError, UsageError
-from ptq_cli.folders.data_of_files import data_by_file, require_suffix
+from ptq_cli.folders.data_of_files import data_by_file
 from ptq_cli.folders.model_folder import open_folder
+from ptq_cli.folders.suffixes import require_suffix
 from tests.each_case import each_case
 
 
