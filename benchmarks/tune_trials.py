@@ -24,7 +24,8 @@ from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.recipe.sections import GateSettings, ImageSettings
 from ptq_cli.runtime.session import Session
-from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement, Candidates, TuningSearch
+from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement, TuningSearch
+from ptq_cli.tuning.candidate import Candidates as Subject
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
@@ -118,7 +119,7 @@ def seen(samples: int, lost: int, gained: int, sqnr_db: float) -> CandidateMeasu
     return CandidateMeasurement(samples, (top1, noise))
 
 
-def searched(candidates: Candidates, budget: float, rungs: Sequence[str]) -> tuple[bool, Candidate]:
+def searched(candidates: Subject, budget: float, rungs: Sequence[str]) -> tuple[bool, Candidate]:
     """Return whether a search called the budget kept, and what it chose."""
     search = TuningSearch(
         candidates=candidates,

@@ -1,4 +1,4 @@
-"""What a calibration depends on, which is written into it: settings, files and their size, the kind of device."""
+"""Provenance of a calibration, which is written into it: settings, files and their size, kind of device."""
 
 import os
 from collections.abc import Iterator, Mapping
