@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from ptq_cli.cli import first_rank as ranks
-from ptq_cli.setup import ranks as talk
+from ptq_cli.setup import rank_messages as talk
 from ptq_cli.setup.ranks import Ranks
 
 VARIABLES = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}

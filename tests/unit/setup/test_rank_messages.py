@@ -10,7 +10,7 @@ import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from ptq_cli.core.errors import DataShapeError, EmptyDataError, RanksError
-from ptq_cli.setup import ranks as talk
+from ptq_cli.setup import rank_messages as talk
 from ptq_cli.setup.rank_messages import RankMessages, lost_as_error, part_together
 from ptq_cli.setup.ranks import Ranks
 
