@@ -11,7 +11,9 @@ from typing import Any
 import onnxruntime
 
 from benchmarks.contestants import Job, Moment, Ready, main
-from ptq_cli.calibration.measure import measure, open_subject
+from ptq_cli.calibration.count_batches import Counting
+from ptq_cli.calibration.measure import measure
+from ptq_cli.calibration.subject import open_subject
 from ptq_cli.core.progress import silent
 from ptq_cli.models.loading import torch_sources as module_source
 from ptq_cli.pipeline.run_calibrate import run_calibrate
@@ -49,7 +51,7 @@ def _calibrate(model: Path, data: str, samples: int | None) -> Job:
 
     def job() -> Moment:
         start = Moment()
-        measure(subject, resolved.recipe.calibration, resolved.machine, silent)
+        measure(subject, resolved, Counting())
         return start
 
     return job

@@ -16,8 +16,10 @@ import numpy as np
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
 from benchmarks.results_page import is_to_write, print_part, processor
 from ptq_cli.calibration.calibration_checkpoint import CheckpointWriter
-from ptq_cli.calibration.measure import CalibrationSubject, measure, open_subject
-from ptq_cli.collectors.calibration_file import Provenance, save_calibration
+from ptq_cli.calibration.count_batches import Counting
+from ptq_cli.calibration.measure import measure
+from ptq_cli.calibration.subject import CalibrationSubject, open_subject
+from ptq_cli.collectors.calibration_file import Provenance
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
@@ -49,7 +51,7 @@ PROVENANCE = Provenance(
 class Timed:
     """A checkpoint writer that records the seconds of each checkpoint."""
 
-    writer: CheckpointWriter[TensorStatistics]
+    writer: CheckpointWriter
     seconds: list[float] = field(default_factory=list)
 
     def is_due(self) -> bool:
@@ -101,14 +103,10 @@ def rows(scratch: Path) -> Iterator[str]:
     }
     path = scratch / "checkpoint"
     for name, (subject, resolved) in subjects.items():
-        timed = Timed(
-            CheckpointWriter(Checkpoints(path, "calibration", 0, print), PROVENANCE, save_calibration)
-        )
-        statistics, *_ = measure(
-            subject, resolved.recipe.calibration, resolved.machine, silent, checkpoints=timed
-        )
+        timed = Timed(CheckpointWriter(Checkpoints(path, "calibration", 0, print), PROVENANCE))
+        statistics, *_ = measure(subject, resolved, Counting(checkpoints=timed))
         yield row(name, len(statistics), path, timed.seconds)
-    timed = Timed(CheckpointWriter(Checkpoints(path, "calibration", 0, print), PROVENANCE, save_calibration))
+    timed = Timed(CheckpointWriter(Checkpoints(path, "calibration", 0, print), PROVENANCE))
     for _ in range(5):
         timed.write(1, 1, many_tensors())
     yield row(f"{MANY_TENSORS:,} tensors, two-sided", MANY_TENSORS, path, timed.seconds)
@@ -145,15 +143,11 @@ def row(name: str, tensors: int, path: Path, seconds: list[float]) -> str:
 def often(subject: CalibrationSubject, resolved: Resolved, path: Path) -> str:
     """Return the row of a calibration with a checkpoint requested every second; it may write fewer."""
     path.unlink()
-    timed = Timed(
-        CheckpointWriter(Checkpoints(path, "calibration", OFTEN, print), PROVENANCE, save_calibration)
-    )
+    timed = Timed(CheckpointWriter(Checkpoints(path, "calibration", OFTEN, print), PROVENANCE))
     start = time.perf_counter()
     samples = 0
     while time.perf_counter() - start < 40 * OFTEN:
-        tensors, _, seen = measure(
-            subject, resolved.recipe.calibration, resolved.machine, silent, checkpoints=timed
-        )
+        tensors, _, seen = measure(subject, resolved, Counting(checkpoints=timed))
         samples += seen
     share = sum(timed.seconds) / (time.perf_counter() - start)
     count = len(timed.seconds)

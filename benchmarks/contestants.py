@@ -21,7 +21,9 @@ from typing import Any
 import numpy as np
 
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibration.measure import CalibrationSubject, measure, open_subject
+from ptq_cli.calibration.count_batches import Counting
+from ptq_cli.calibration.measure import measure
+from ptq_cli.calibration.subject import CalibrationSubject, open_subject
 from ptq_cli.core.progress import Progress, silent
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
@@ -121,7 +123,7 @@ def _ptq(method: str) -> Ready:
                 if not progress.done:
                     started.append(Moment())  # The first batch has arrived, and ptq knows how to run it.
 
-            measure(subject, resolved.recipe.calibration, resolved.machine, note)
+            measure(subject, resolved, Counting(progress=note))
             return started[0]
 
         return job

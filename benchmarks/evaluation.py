@@ -18,14 +18,16 @@ from benchmarks.timing import Work, median_ratio, run_ptq, seconds
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
-from ptq_cli.core.progress import silent
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, MeasuredSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.evaluation_shard import parse_shard_bytes, shard_bytes
-from ptq_cli.pipeline.evaluation.joined_shards import NamedShard, evaluate_part, joined_shards
-from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass, evaluations_of
+from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary, fit_evaluation
+from ptq_cli.pipeline.evaluation.measure_models import evaluate_pass, evaluate_shard
+from ptq_cli.pipeline.evaluation.opened_pass import evaluations_of, evaluator_maker
+from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
+from ptq_cli.pipeline.evaluation.shards import NamedShard, joined_shards, parse_shard_bytes, shard_bytes
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.parts import Part
+from ptq_cli.setup.parts import Work as PartWork
 from ptq_cli.setup.resolve import Request, Resolved, open_data, reading_of, resolve
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
@@ -79,23 +81,24 @@ class Job:
 
     def measured(self) -> None:
         """Run both models over the data, compute the metrics, and resample for the intervals."""
-        evaluate_pass(self.resolved, self.models, self.evaluation_set, self.run, silent)
+        evaluate_pass(self._of(Part()), self.models, self.evaluation_set)
         discard_checkpoint(self.run.evaluation_checkpoint)
 
     def in_parts(self) -> None:
         """Do the same in two shards, one after the other, and join what their files would hold."""
         parts = [
-            evaluate_part(self.resolved, self.models, self.evaluation_set, Shard(number, PARTS), silent)
+            evaluate_shard(self._of(Part(Shard(number, PARTS))), self.models, self.evaluation_set, ())
             for number in range(1, PARTS + 1)
         ]
         contents = [shard_bytes(part) for part in parts]
         shards = [NamedShard("part", parse_shard_bytes(content, "part")) for content in contents]
-        found = MeasuredSet.of(self.evaluation_set)
-        evaluator = joined_shards(
-            shards, found, self.models, (), with_pytorch=self.resolved.recipe.evaluation.with_pytorch
-        )
-        evaluations_of(evaluator, found.outputs, parts[0].facts.axes)
+        found, settings = SetSummary.of(self.evaluation_set), self.resolved.recipe.evaluation
+        make = evaluator_maker(self.models, found, (), with_pytorch=settings.with_pytorch)
+        evaluations_of(joined_shards(shards, make), found.outputs, parts[0].facts.axes)
         self.kilobytes = sum(map(len, contents)) / 1000
+
+    def _of(self, part: Part) -> PartWork:
+        return PartWork(resolved=self.resolved, run=self.run, part=part)
 
 
 def main() -> None:

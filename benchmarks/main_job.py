@@ -16,7 +16,9 @@ import numpy as np
 from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio, peak_bytes, run_ptq, seconds, take_turns
 from ptq_cli.calibdata.bind import bind_inputs
-from ptq_cli.calibration.measure import measure, open_subject
+from ptq_cli.calibration.count_batches import Counting
+from ptq_cli.calibration.measure import measure
+from ptq_cli.calibration.subject import open_subject
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.core.progress import silent
 from ptq_cli.runtime.machine import usable_cores
@@ -71,7 +73,7 @@ def calibration_rows() -> Iterator[Row]:
 
     def calibrate(method: str) -> None:
         with_method = resolve(Request(settings={"method": method}, folder=CNN))
-        measure(subject, with_method.recipe.calibration, with_method.machine, silent)
+        measure(subject, with_method, Counting())
 
     times = take_turns([forward, lambda: calibrate("histogram"), lambda: calibrate("max")], ROUNDS)
     read = _read_seconds(model, plan.measured, [batch.inputs for batch in bound.batches(BATCH)])

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from benchmarks.models import write_images, write_resnet56
 from benchmarks.results_page import print_part, processor, result_parser
 from ptq_cli.calibration.collect import Feeding
-from ptq_cli.calibration.measure import open_subject
+from ptq_cli.calibration.subject import open_subject
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.histogram_collector import SharedMemory, compile_kernel
 from ptq_cli.core.progress import silent

@@ -24,7 +24,8 @@ from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.recipe.sections import GateSettings, ImageSettings
 from ptq_cli.runtime.session import Session
-from ptq_cli.tuning.candidate import Candidate, Climb, Seen, Subject
+from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement, TuningSearch
+from ptq_cli.tuning.candidate import Candidates as Subject
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
@@ -73,12 +74,12 @@ class Population(OnlyFloat):
     random: np.random.Generator
     order: dict[Candidate, int] = field(default_factory=dict)
 
-    def compare(self, candidate: Candidate) -> Seen:
+    def compare(self, candidate: Candidate) -> CandidateMeasurement:
         """Draw the samples to choose by."""
         self.order.setdefault(candidate, len(self.order))
         return self._drawn(candidate, COMPARED)
 
-    def prove(self, candidate: Candidate) -> Seen:
+    def prove(self, candidate: Candidate) -> CandidateMeasurement:
         """Draw the held-out samples."""
         return self._drawn(candidate, self.set_aside)
 
@@ -94,14 +95,14 @@ class Population(OnlyFloat):
         """Return the true drop of a candidate."""
         return self.drops[self.order[candidate]]
 
-    def _drawn(self, candidate: Candidate, samples: int) -> Seen:
+    def _drawn(self, candidate: Candidate, samples: int) -> CandidateMeasurement:
         drop = self.drop(candidate)
         shares = [drop * (1 + GAINED), drop * GAINED, 1 - drop * (1 + 2 * GAINED)]
         lost, gained, _ = self.random.multinomial(samples, shares).tolist()
         return seen(samples, lost, gained, 20.0 + self.order[candidate])
 
 
-def seen(samples: int, lost: int, gained: int, sqnr_db: float) -> Seen:
+def seen(samples: int, lost: int, gained: int, sqnr_db: float) -> CandidateMeasurement:
     """Return what so many samples show of a candidate that lost and gained so many answers."""
     top1 = Measurement(
         name="top1",
@@ -115,20 +116,20 @@ def seen(samples: int, lost: int, gained: int, sqnr_db: float) -> Seen:
     noise = Measurement(
         name="sqnr_db", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=sqnr_db
     )
-    return Seen(samples, (top1, noise))
+    return CandidateMeasurement(samples, (top1, noise))
 
 
-def climbed(subject: Subject, budget: float, rungs: Sequence[str]) -> tuple[bool, Candidate]:
-    """Return whether a climb called the budget kept, and what it chose."""
-    climb = Climb(
-        subject=subject,
+def searched(candidates: Subject, budget: float, rungs: Sequence[str]) -> tuple[bool, Candidate]:
+    """Return whether a search called the budget kept, and what it chose."""
+    search = TuningSearch(
+        candidates=candidates,
         gate=GateSettings(max_drop={"top1": budget}),
         is_over=lambda: False,
         tell=lambda _step: None,
     )
-    climb.up(rungs)
-    best = climb.steps[climb.chosen]
-    return climb.met, Candidate.of(best)
+    search.run(rungs)
+    best = search.steps[search.chosen]
+    return search.met, Candidate.of(best)
 
 
 def synthetic_lines() -> Iterator[str]:
@@ -141,7 +142,7 @@ def synthetic_lines() -> Iterator[str]:
             found = []
             for seed in range(TRIALS):
                 subject = Population(drops, set_aside, np.random.default_rng(seed))
-                met, chosen = climbed(subject, budget, RUNGS)
+                met, chosen = searched(subject, budget, RUNGS)
                 found.append((met, met and subject.drop(chosen) > budget))
             yield _line((name, f"{100 * budget:g} points", f"{set_aside:,}"), found)
 
@@ -231,11 +232,11 @@ class Drawn(OnlyFloat):
         """How many samples the budget is proven on."""
         return len(self.aside)
 
-    def compare(self, candidate: Candidate) -> Seen:
+    def compare(self, candidate: Candidate) -> CandidateMeasurement:
         """Return what the samples to choose by show."""
         return self._seen(candidate, self.compared)
 
-    def prove(self, candidate: Candidate) -> Seen:
+    def prove(self, candidate: Candidate) -> CandidateMeasurement:
         """Return what the held-out samples show."""
         return self._seen(candidate, self.aside)
 
@@ -247,7 +248,7 @@ class Drawn(OnlyFloat):
     def keep(self, candidate: Candidate) -> None:
         """Write nothing."""
 
-    def _seen(self, candidate: Candidate, chosen: npt.NDArray[np.int64]) -> Seen:
+    def _seen(self, candidate: Candidate, chosen: npt.NDArray[np.int64]) -> CandidateMeasurement:
         exact, found = self.candidates.exact, self.candidates.of(candidate)
         lost = int(np.sum(exact.right[chosen] & ~found.right[chosen]))
         gained = int(np.sum(~exact.right[chosen] & found.right[chosen]))
@@ -275,7 +276,7 @@ def _drawn_lines(name: str, candidates: Candidates) -> Iterator[str]:
             for seed in range(SAMPLE_TRIALS):
                 random = np.random.default_rng(seed)
                 parts = [random.integers(candidates.samples, size=size) for size in (compared, aside)]
-                met, chosen = climbed(Drawn(candidates, *parts), budget, SAMPLE_RUNGS)
+                met, chosen = searched(Drawn(candidates, *parts), budget, SAMPLE_RUNGS)
                 found.append((met, met and candidates.drop(chosen) > budget + 1e-12))
             of_default = f" ({budget / default:.0%} of the default's drop)" if budget in near else ""
             yield _line((name, f"{100 * budget:.2g} points{of_default}", f"{aside:,}"), found)

@@ -13,6 +13,8 @@ import onnx_ir as ir
 import pytest
 from hypothesis import settings
 
+from tests.made_once import shared_base
+
 SAMPLES = Path(__file__).parents[1] / "sample_models"
 SHORT_LATENCY = {
     "ptq_cli.evaluation.latency.SECONDS": 0.1,
@@ -66,8 +68,7 @@ def one_export_of_each_sample(tmp_path_factory: pytest.TempPathFactory) -> Itera
     from ptq_cli.models.loading.torch_sources import ModuleSource
     from tools.pages.project_folder import CHECKPOINTS
 
-    base = tmp_path_factory.getbasetemp()
-    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = shared_base(tmp_path_factory)
     samples = {sha256(path.read_bytes()).hexdigest() for path in SAMPLES.glob("*/model.pt")}
     export = ModuleSource._exported
 

@@ -27,13 +27,8 @@ from ptq_cli.models.files.stored import read_model, serialize
 from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.static_shapes import reopened
-from ptq_cli.pipeline.evaluation.evaluation_data import (
-    class_counts,
-    has_classes,
-    noted_output_axes,
-    varying_outputs,
-)
-from ptq_cli.pipeline.evaluation.last_evaluation import last_evaluation, with_remembered_evaluation
+from ptq_cli.pipeline.evaluation.evaluation_set import class_counts, has_classes, varying_outputs
+from ptq_cli.pipeline.evaluation.output_axes import noted_output_axes
 from ptq_cli.pipeline.exporting.exported_file import (
     Pair,
     as_exported,
@@ -53,6 +48,7 @@ from ptq_cli.recipe.sections import EvaluationSettings
 from ptq_cli.runtime.session import NO_ARENA, Kernels, Session
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.output_checks import input_files, require_outputs
+from ptq_cli.setup.remembered_data import last_evaluation, with_remembered_evaluation
 from ptq_cli.setup.resolve import Request, Resolved, open_data
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -263,9 +259,7 @@ def open_analysis(
     is_elsewhere = quantized_model is None and path == run.model_elsewhere()
     notes = [f"quantized model: {path}, where this run's was written"] if is_elsewhere else []
     if last is None:
-        resolved, note = with_remembered_evaluation(
-            resolved, request, run, quantized_model, or_calibration=True
-        )
+        resolved, note = with_remembered_evaluation(resolved, run, quantized_model, or_calibration=True)
         notes += [note] if note else []
     for note in notes:
         progress(Progress("analyze", 0, None, note))

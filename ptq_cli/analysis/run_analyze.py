@@ -54,9 +54,10 @@ from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.quantizer_families import CenterWeights
 from ptq_cli.recover.recovery_effects import recovered_db
 from ptq_cli.runtime.engine_registry import engine_of
-from ptq_cli.setup.output_checks import input_files, library_versions, require_free_outputs
+from ptq_cli.setup.output_checks import input_files, require_free_outputs
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.versions import library_versions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,10 @@ from typing import Unpack
 from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, as_path, evaluation_request, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.evaluation.reports import EvaluationResult
 from ptq_cli.pipeline.run_evaluate import EvaluationShardResult, run_evaluate, run_evaluation_shard
-from ptq_cli.pipeline.run_merge_evaluation import run_merge_evaluation
-from ptq_cli.pipeline.run_quantize import asks_for_evaluation
+from ptq_cli.pipeline.run_merge import run_merge_evaluation
+from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.keyword_settings import Settings
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.tuning.run_tune import TuneResult, run_tune
@@ -48,9 +48,8 @@ def evaluate(
     """
     request = evaluation_request(settings, recipe, preset)
     path = as_model_path(quantized_model)
-    return run_evaluate(
-        request, RunDirectory(Path(run)), path, progress, restart=restart, thumbnails=thumbnails
-    )
+    once = Once(restart=restart, thumbnails=thumbnails)
+    return run_evaluate(request, RunDirectory(Path(run)), path, once, progress)
 
 
 @in_own_words
@@ -85,9 +84,8 @@ def evaluate_shard(
     request = evaluation_request(settings, recipe, preset)
     path = as_model_path(quantized_model)
     models = [path] if path is not None else []
-    return run_evaluation_shard(
-        request, RunDirectory(Path(run)), models, shard, progress, restart=restart, thumbnails=thumbnails
-    )
+    once = Once(restart=restart, thumbnails=thumbnails)
+    return run_evaluation_shard(request, RunDirectory(Path(run)), models, shard, once, progress)
 
 
 @in_own_words
@@ -147,11 +145,5 @@ def tune(
         (True, 'round')
     """
     request = request_of(settings, model, recipe, preset)
-    return run_tune(
-        request,
-        RunDirectory(Path(run)),
-        as_path(output),
-        evaluate=asks_for_evaluation(request.settings) if evaluate is None else evaluate,
-        restart=restart,
-        progress=progress,
-    )
+    once = Once(restart=restart, evaluate=evaluate)
+    return run_tune(request, RunDirectory(Path(run)), as_path(output), once, progress)

@@ -8,7 +8,8 @@ from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.passed_objects import onnx_file
 from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.devices.run_cases import SAMPLES, PackedCases, run_answers, run_pack, write_answers
+from ptq_cli.devices.run_answers import run_answers, write_answers
+from ptq_cli.devices.run_cases import SAMPLES, PackedCases, run_pack
 from ptq_cli.evaluation.document.device_document import DeviceAnswers
 from ptq_cli.evaluation.proof.verification import KERNEL_STEPS, Verification
 from ptq_cli.latency.run_bench import BenchOptions, BenchResult, run_bench

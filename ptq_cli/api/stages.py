@@ -12,6 +12,7 @@ from ptq_cli.pipeline.run_export import ExportResult, run_export
 from ptq_cli.pipeline.run_merge import MergeResult, run_merge
 from ptq_cli.pipeline.run_prepare import PrepareResult, run_prepare
 from ptq_cli.pipeline.run_quantize import QuantizationResult, run_quantize
+from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.keyword_settings import Settings
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
@@ -145,16 +146,8 @@ def quantize(
         PtqError: as the three stages do.
     """
     request = request_of(settings, model, recipe, preset)
-    target = as_path(output)
-    return run_quantize(
-        request,
-        RunDirectory(Path(run)),
-        target,
-        evaluate=evaluate,
-        restart=restart,
-        thumbnails=thumbnails,
-        progress=progress,
-    )
+    once = Once(restart=restart, evaluate=evaluate, thumbnails=thumbnails)
+    return run_quantize(request, RunDirectory(Path(run)), as_path(output), once, progress)
 
 
 @in_own_words
@@ -195,15 +188,9 @@ def quantize_folder(
         >>> [item.output.name for item in result.files]  # doctest: +SKIP
         ['encoder_model_q4.onnx', 'decoder_model_merged_q4.onnx']
     """
-    return run_quantize_folder(
-        request_of(settings, Path(folder), recipe, preset),
-        RunDirectory(Path(run)),
-        as_path(output),
-        evaluate=evaluate,
-        restart=restart,
-        thumbnails=thumbnails,
-        progress=progress,
-    )
+    request = request_of(settings, Path(folder), recipe, preset)
+    once = Once(restart=restart, evaluate=evaluate, thumbnails=thumbnails)
+    return run_quantize_folder(request, RunDirectory(Path(run)), as_path(output), once, progress)
 
 
 @in_own_words

@@ -15,7 +15,7 @@ Names = tuple[str, ...]
 
 
 def activation_axes(model: ir.Model, plan: Plan, wanted: Mapping[str, int]) -> dict[str, int]:
-    """Return the axis of each measured tensor whose channels are asked for, from the first if it can be.
+    """The axis of each measured tensor whose channels are asked for, from the first if it can be.
 
     A tensor is meant by its own name and by that of the layer that computes it; a name counts more than a
     pattern that matches. Tensors that take their parameters from another are not measured, and so not meant.

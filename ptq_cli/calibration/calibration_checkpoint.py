@@ -1,38 +1,38 @@
-"""Checkpoints of what is counted: a calibration file whose share is not finished."""
+"""Checkpoints of a calibration: a calibration file whose share is not finished."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic
 
-from ptq_cli.collectors.calibration_file import Counted, Item, Provenance
+from ptq_cli.calibration.count_batches import Statistics
+from ptq_cli.collectors.calibration_file import Calibration, Provenance, load_calibration, save_calibration
 from ptq_cli.collectors.share import Share
-from ptq_cli.setup.resumable import Checkpoints, Tell, read_checkpoint
+from ptq_cli.setup.resumable import Checkpoints, Tell, continued
+
+WORK = "calibration"
 
 
-class CheckpointWriter(Generic[Item]):
-    """Writes a checkpoint after a batch, once it is due: the ``checkpoints`` of ``collect``.
+class CheckpointWriter:
+    """Writes a checkpoint after a batch, once it is due: the ``checkpoints`` of ``Counting``.
 
     ``begun`` is what the calibration is made from, with the samples and batches that were seen before.
     """
 
-    def __init__(
-        self, checkpoints: Checkpoints, begun: Provenance, save: Callable[[Counted[Item], Path], None]
-    ) -> None:
-        self._checkpoints, self._begun, self._save = checkpoints, begun, save
+    def __init__(self, checkpoints: Checkpoints, begun: Provenance) -> None:
+        self._checkpoints, self._begun = checkpoints, begun
         self.is_due = checkpoints.is_due
 
-    def write(self, batches: int, samples: int, snapshot: Callable[[], dict[str, Item]]) -> None:
+    def write(self, batches: int, samples: int, snapshot: Callable[[], Statistics]) -> None:
         """Write a checkpoint, or tell that it cannot be written."""
         self._checkpoints.write(
-            lambda path: self._save(Counted(advance(self._begun, batches, samples), snapshot()), path)
+            lambda path: save_calibration(
+                Calibration(advance(self._begun, batches, samples), snapshot()), path
+            )
         )
 
 
 def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = False) -> Provenance:
-    """Return the provenance after further batches of its one shard.
-
-    The whole of a calibration set, finished, has no share.
+    """Provenance after further batches of its one shard; finished, the whole of a set has no share.
 
     Raises:
         ValueError: the provenance is not of exactly one shard.
@@ -46,45 +46,30 @@ def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = F
 
 
 def resume(
-    path: Path,
-    wanted: Provenance,
-    tensors: Collection[str],
-    every: float,
-    tell: Tell,
-    *,
-    load: Callable[[Path], Counted[Item]],
-    save: Callable[[Counted[Item], Path], None],
-) -> tuple[Provenance, dict[str, Item] | None, CheckpointWriter[Item]]:
-    """Return what a calibration begins from, with what was counted before, and what writes checkpoints.
+    path: Path, wanted: Provenance, tensors: Collection[str], every: float, tell: Tell
+) -> tuple[Provenance, Statistics | None, CheckpointWriter]:
+    """What a calibration begins from, what was counted before, and what writes checkpoints.
 
     ``wanted`` is what the calibration is made from; its share is the shard at hand. A checkpoint of another
     one is ignored, and told of.
     """
-    earlier = load_checkpoint(path, wanted, tensors, tell, load=load)
+    earlier = continued(
+        path,
+        WORK,
+        load_calibration,
+        lambda found: _difference(found, wanted, tensors),
+        lambda found: f"{found.provenance.samples} samples",
+        tell,
+    )
+    statistics = None
     if earlier is not None:
         wanted = replace(wanted, samples=earlier.provenance.samples, share=earlier.provenance.share)
-        tell(
-            f"continuing an earlier calibration after {wanted.samples} samples; "
-            "--set run.restart=true starts again"
-        )
-    writer = CheckpointWriter(Checkpoints(path, "calibration", every, tell), wanted, save)
-    return wanted, earlier.statistics if earlier is not None else None, writer
+        statistics = earlier.statistics
+    return wanted, statistics, CheckpointWriter(Checkpoints(path, WORK, every, tell), wanted)
 
 
-def load_checkpoint(
-    path: Path,
-    wanted: Provenance,
-    tensors: Collection[str],
-    tell: Tell,
-    *,
-    load: Callable[[Path], Counted[Item]],
-) -> Counted[Item] | None:
-    """Return the checkpoint of this very calibration, or None."""
-    return read_checkpoint(path, "calibration", load, lambda found: _difference(found, wanted, tensors), tell)
-
-
-def _difference(found: Counted[Item], wanted: Provenance, tensors: Collection[str]) -> str:
-    """Say why a checkpoint is not of this calibration; an empty text if it is."""
+def _difference(found: Calibration, wanted: Provenance, tensors: Collection[str]) -> str:
+    """Why a checkpoint is not of this calibration; an empty text if it is."""
     has = found.provenance
     for key in sorted(wanted.settings.keys() | has.settings.keys()):
         if has.settings.get(key) != wanted.settings.get(key):

@@ -1,53 +1,41 @@
-"""Feed collectors from a running model: several pieces of the data are run and counted at once."""
+"""Collectors fed from a running model: several pieces of the data are run and counted at once.
+
+Numba counts the host's arrays, PyTorch the tensors of a device: collectors of both have the same statistics,
+byte for byte, of the same values.
+"""
 
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Self, Unpack
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
 from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.calibration.count_batches import (
-    Counting,
-    Piece,
-    count_batches,
-    non_finite_error,
-)
+from ptq_cli.calibration.count_batches import Counting, Piece, Statistics, count_batches, non_finite_error
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.histogram_collector import SharedMemory, together
 from ptq_cli.collectors.max_collector import Collector
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.known_names import require_known
-from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.runtime.machine import Device
 from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, Run, Tensor
 from ptq_cli.runtime.tapping.tapped import Arrays
 
-STAGE = "calibrate"
-
-
-# What counts: numba on the host's arrays, PyTorch on the tensors of a device.
-#
-# Both make collectors of the same kinds, whose statistics have the same bytes for the same values. Whoever
-# feeds them does not know which of the two they are.
-
-
-MakeCollector = Callable[..., Collector]
-"""What ``collector_registry.make_collector`` is."""
+MakeCollector = Callable[..., Collector]  # as ``collector_registry.make_collector``
 
 
 def counting_on(device: Device) -> MakeCollector:
-    """Return what makes the collectors of tensors that are on a device."""
+    """The function that makes collectors for tensors on a device."""
     return make_collector if device.is_host else make_torch_collector
 
 
 def make_torch_collector(
     method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
 ) -> Collector:
-    """Return a new collector for tensors on a device.
+    """A new collector for tensors on a device.
 
     Channels, and values that need not be finite, are counted on the host.
     """
@@ -72,11 +60,7 @@ class _OnHost:
         return self._collector.update(tensor if isinstance(tensor, np.ndarray) else as_array(tensor))
 
 
-# The collectors of a calibration, which several threads feed at once.
-
-
-GROUPS = 16
-"""Of fewer groups threads would wait for one another; more take more calls."""
+GROUPS = 16  # of collectors: of fewer, threads would wait for one another; more take more calls
 
 
 class Feeding:
@@ -131,8 +115,8 @@ class Feeding:
             worker.result()
         return next((name for name in self._collectors if name in bad), None)
 
-    def statistics(self) -> dict[str, TensorStatistics]:
-        """Return what was counted so far; nothing may be counted meanwhile."""
+    def statistics(self) -> Statistics:
+        """The statistics so far; nothing may be counted meanwhile."""
         return {name: collector.statistics() for name, collector in self._collectors.items()}
 
 
@@ -155,69 +139,59 @@ class _Group:
         return bad + [name for name in names if not self._collectors[name].update(arrays[name])]
 
 
-# Batches are run, and what the model gives is counted.
+@dataclass(frozen=True, kw_only=True)
+class CountedTensors:
+    """Which tensors are counted, and how.
+
+    Attributes:
+        inputs: are read from the batch.
+        taps: are what the model gives, in this order.
+        axes: of tensors whose channels are counted besides.
+        nested: come on one axis, of all samples and steps.
+        make_tapped: makes the collectors of the tapped tensors, which may be on a device.
+    """
+
+    inputs: Sequence[str]
+    taps: Sequence[str]
+    method: str
+    axes: Mapping[str, int] = field(default_factory=dict)
+    nested: Collection[str] = ()
+    allow_nonfinite: bool = False
+    make_tapped: MakeCollector = make_collector
+
+    def collectors(self) -> dict[str, Collector]:
+        """A new collector for each tensor."""
+        makers = dict.fromkeys(self.inputs, make_collector) | dict.fromkeys(self.taps, self.make_tapped)
+        allowed, axes = self.allow_nonfinite, self.axes
+        return {
+            name: make(self.method, name=name, axis=axes.get(name), allow_nonfinite=allowed)
+            for name, make in makers.items()
+        }
 
 
 def collect(
     run: Run | Forward,
     batches: Iterable[Batch],
-    *,
-    inputs: Sequence[str],
-    taps: Sequence[str],
-    method: str,
+    tensors: CountedTensors,
     threads: int,
-    total: int | None = None,
-    progress: ProgressCallback = silent,
-    make_tapped: MakeCollector = make_collector,
-    axes: Mapping[str, int] | None = None,
-    allow_nonfinite: bool = False,
-    nested: Collection[str] = (),
-    **counting: Unpack[Counting[TensorStatistics]],
-) -> tuple[dict[str, TensorStatistics], int, int]:
-    """Run every batch and keep the statistics of the model's inputs and tapped tensors.
+    counting: Counting = Counting(),
+) -> tuple[Statistics, int, int]:
+    """Run every batch and keep the statistics of the tensors; return them, and the batches and samples.
 
-    ``run`` returns the tensors of ``taps`` in their order, or is how batches are run; ``inputs`` are read
-    from the batch. No number of ``threads`` changes the result. ``make_tapped`` makes the collectors of the
-    tapped tensors, which may be on a device; ``axes`` are of tensors whose channels are counted besides, and
-    ``nested`` tensors come on one axis, of all samples and steps. The rest is for ``count_batches``.
+    ``run`` returns the tapped tensors in their order, or is how batches are run. No number of ``threads``
+    changes the result.
     """
-    forward = run if isinstance(run, Forward) else Forward((ForwardPass(taps=tuple(taps), run=run),))
-    axes = axes or {}
-    makers = dict.fromkeys(inputs, make_collector) | dict.fromkeys(taps, make_tapped)
-    feeding = Feeding(
-        {
-            name: make(method, name=name, axis=axes.get(name), allow_nonfinite=allow_nonfinite)
-            for name, make in makers.items()
-        }
-    )
-    with _Work(forward, inputs, axes, feeding, threads, nested) as work:
-        return count_batches(
-            work.run_and_count,
-            feeding.statistics,
-            forward,
-            batches,
-            stage=STAGE,
-            total=total,
-            progress=progress,
-            **counting,
-        )
+    forward = run if isinstance(run, Forward) else Forward((ForwardPass(taps=tuple(tensors.taps), run=run),))
+    feeding = Feeding(tensors.collectors())
+    with _Work(forward, tensors, feeding, threads) as work:
+        return count_batches(work.run_and_count, feeding.statistics, forward, batches, counting)
 
 
 class _Work:
     """Runs a piece and counts what it ran, in any of several threads."""
 
-    def __init__(
-        self,
-        forward: Forward,
-        inputs: Sequence[str],
-        in_order: Collection[str],
-        feeding: Feeding,
-        threads: int,
-        nested: Collection[str],
-    ) -> None:
-        self._inputs, self._nested = inputs, nested
-        self._in_order = in_order
-        self._feeding = feeding
+    def __init__(self, forward: Forward, tensors: CountedTensors, feeding: Feeding, threads: int) -> None:
+        self._tensors, self._feeding = tensors, feeding
         self._helpers = max(0, threads - forward.at_once)
         self._pool = ThreadPoolExecutor(max(1, self._helpers), "count")
 
@@ -228,22 +202,23 @@ class _Work:
         self._pool.shutdown()
 
     def run_and_count(self, piece: Piece) -> NonFiniteActivationError | None:
-        """Return what is wrong with the piece's tensors, if anything is."""
+        """Run and count a piece; return the error of its first tensor that is not finite."""
         turn = piece.turn
         arrays = turn.run(piece.batch.inputs)
         measured = dict(zip(turn.taps, arrays, strict=True))
         # A tensor may be in blocks of channels, which changes nothing where channels do not matter.
-        for name in self._in_order:
+        in_order = self._tensors.axes
+        for name in in_order:
             if name in measured:
                 measured[name] = turn.in_model_order(name, measured[name])
         if piece.first:
-            measured |= {name: piece.batch.inputs[name] for name in self._inputs}
+            measured |= {name: piece.batch.inputs[name] for name in self._tensors.inputs}
         bad = self._feeding.count(measured, _shared(turn.taps, arrays), self._pool, self._helpers)
         error = None
         if bad is not None:
             given = measured[bad]
-            array = given if bad in self._in_order else turn.in_model_order(bad, given)
-            error = non_finite_error(bad, array, piece, is_nested=bad in self._nested)
+            array = given if bad in in_order else turn.in_model_order(bad, given)
+            error = non_finite_error(bad, array, piece, is_nested=bad in self._tensors.nested)
         measured.clear()
         turn.recycle(arrays)
         return error

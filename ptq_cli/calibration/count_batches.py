@@ -7,34 +7,35 @@ order of the batches.
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypedDict, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.decode_ahead import decoded_ahead
-from ptq_cli.collectors.calibration_file import Item
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass
 
+STAGE = "calibrate"
 Result = TypeVar("Result")
-AfterBatch = Callable[[int, int], None]
-"""Is told how many batches and samples were counted."""
+Statistics = dict[str, TensorStatistics]
+AfterBatch = Callable[[int, int], None]  # is told how many batches and samples were counted
 
 
-class Checkpoints(Protocol[Item]):
+class Checkpoints(Protocol):
     """What keeps the statistics of the batches so far, now and then."""
 
     def is_due(self) -> bool:
-        """Return whether the statistics after the batch that is begun last are wanted."""
+        """Whether the statistics after the batch that is begun last are wanted."""
 
-    def write(self, batches: int, samples: int, snapshot: Callable[[], dict[str, Item]]) -> None:
+    def write(self, batches: int, samples: int, snapshot: Callable[[], Statistics]) -> None:
         """Keep the statistics of so many batches and samples, and of no others: what ``snapshot`` gives."""
 
 
@@ -110,50 +111,48 @@ def _first(pending: deque[tuple[Piece, Future[Result]]]) -> tuple[Piece, Result]
     return piece, future.result()
 
 
-class Counting(TypedDict, Generic[Item], total=False):
-    """What callers of ``count_batches`` pass on.
+@dataclass(frozen=True, kw_only=True)
+class Counting:
+    """How a calibration set is counted.
 
     Attributes:
+        total: number of samples, if known.
         seen: samples that were counted before, and are part of the progress.
         after_batch: is called after each batch, once all its tensors are counted.
         checkpoints: is given the statistics after a batch where it wants them.
         initial: what was counted of batches before, which is merged with this.
     """
 
-    seen: int
-    after_batch: AfterBatch | None
-    checkpoints: Checkpoints[Item] | None
-    initial: Mapping[str, Item] | None
+    total: int | None = None
+    progress: ProgressCallback = silent
+    seen: int = 0
+    after_batch: AfterBatch | None = None
+    checkpoints: Checkpoints | None = None
+    initial: Statistics | None = None
 
 
 def count_batches(
     run_and_count: Callable[[Piece], NonFiniteActivationError | None],
-    statistics: Callable[[], dict[str, Item]],
+    statistics: Callable[[], Statistics],
     forward: Forward,
     batches: Iterable[Batch],
-    *,
-    stage: str,
-    total: int | None = None,
-    progress: ProgressCallback = silent,
-    seen: int = 0,
-    after_batch: AfterBatch | None = None,
-    checkpoints: Checkpoints[Item] | None = None,
-    initial: Mapping[str, Item] | None = None,
-) -> tuple[dict[str, Item], int, int]:
-    """Return what was counted of each tensor, and how many batches and samples were run.
+    counting: Counting,
+) -> tuple[Statistics, int, int]:
+    """Statistics of each tensor, and how many batches and samples were run.
 
     Threads call ``run_and_count``, which returns what is wrong with a piece's tensors, if anything is.
-    ``total`` is the number of samples, if known. The others are those of ``Counting``.
     """
     number = samples = 0
     due: Piece | None = None
+    checkpoints, initial = counting.checkpoints, counting.initial
 
-    def snapshot() -> dict[str, Item]:
+    def snapshot() -> Statistics:
         found = statistics()
         return found if initial is None else {name: item.merge(initial[name]) for name, item in found.items()}
 
     def tell() -> None:
-        progress(Progress(stage, seen + samples, seen + total if total is not None else None))
+        seen, total = counting.seen, counting.total
+        counting.progress(Progress(STAGE, seen + samples, seen + total if total is not None else None))
 
     def is_due_after(piece: Piece) -> bool:
         nonlocal due
@@ -179,15 +178,15 @@ def count_batches(
                 if not piece.batch.completes:
                     continue
                 number += 1
-                if after_batch is not None:
-                    after_batch(number, samples)
+                if counting.after_batch is not None:
+                    counting.after_batch(number, samples)
                 if checkpoints is not None and piece is due:
                     checkpoints.write(number, samples, snapshot)
     return snapshot(), number, samples
 
 
 def non_finite_error(name: str, array: Array, piece: Piece, *, is_nested: bool) -> NonFiniteActivationError:
-    """Return the error that says where a tensor of a piece first holds NaN or Inf."""
+    """The error that says where a tensor of a piece first holds NaN or Inf."""
     batch = piece.batch
     with np.errstate(over="ignore"):
         bad = np.argwhere(~np.isfinite(array.astype(np.float32)))[0]

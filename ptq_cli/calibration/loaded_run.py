@@ -49,7 +49,7 @@ EXPORTED = ("amax", "weights", "activations", "override", "recovery", "export")
 
 
 def load_run(request: Request, run: RunDirectory) -> LoadedRun:
-    """Return what a run holds, if its parts still fit each other.
+    """Load a run, if its parts still fit each other.
 
     The flags of the calibration are repeated below this request's own, so that ``ptq export`` needs none
     of them again. Where there is no recipe file at hand, as in another folder, the run's own takes its place.
@@ -103,7 +103,7 @@ def loaded_run(request: Request, run: RunDirectory, *, reset: bool = False) -> I
 
 
 def _before_exports(own: RecipeLayer, stored: dict[str, str], run: RunDirectory) -> RecipeLayer:
-    """Return a run's own recipe with the calibration's target, and without what exports set."""
+    """A run's own recipe with the calibration's target, and without what exports set."""
     table = {name: section for name, section in own.table.items() if name not in EXPORTED}
     return replace(own, table={**table, **_calibrated_target(stored, run).table})
 
@@ -115,7 +115,7 @@ def _calibrated_target(stored: dict[str, str], run: RunDirectory) -> RecipeLayer
 
 
 def incomplete(run: RunDirectory, share: Share) -> IncompleteCalibrationError:
-    """Return the error that says what a calibration has seen, and what is missing."""
+    """The error that says what a calibration has seen, and what is missing."""
     if not share.finished:
         return IncompleteCalibrationError(
             f"'{run.calibration}' is a checkpoint of {share.describe()}, which is not finished",

@@ -1,213 +1,41 @@
-"""A model and a calibration set are opened, and its batches are run and counted."""
+"""One part of a calibration: its batches are run and counted, from the last checkpoint on."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import islice
-from pathlib import Path
-from typing import Unpack
+from dataclasses import replace
 
-from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
+from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.batches import checked
-from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
-from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
-from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.calibration.axes import activation_axes
 from ptq_cli.calibration.calibration_checkpoint import advance
-from ptq_cli.calibration.collect import collect, counting_on
-from ptq_cli.calibration.count_batches import Counting
+from ptq_cli.calibration.collect import CountedTensors, collect, counting_on
+from ptq_cli.calibration.count_batches import Counting, Statistics
 from ptq_cli.calibration.open_forward import open_forward
 from ptq_cli.calibration.provenance import device_kind, flags_to_store, settings_of, source_hashes
+from ptq_cli.calibration.subject import CalibrationSubject
 from ptq_cli.collectors.calibration_file import Calibration, Provenance
 from ptq_cli.collectors.channel_collector import compile_channels
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.share import Share
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import EmptyDataError
-from ptq_cli.core.progress import Progress, ProgressCallback
-from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.models.batch_axes import axis_notes
 from ptq_cli.models.graph_reading import nested_values
-from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.static_shapes import closed_sizes
-from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.read.stored_constants import require_float_weights
-from ptq_cli.recipe.recovery_rungs import needs_ranges
-from ptq_cli.recipe.sections import CalibrationSettings
-from ptq_cli.runtime.machine import Machine
-from ptq_cli.runtime.session import Session
-from ptq_cli.setup.carried import (
-    carried_settings,
-    carry_notes,
-    fitting_data,
-    with_state_axes,
-    with_states,
-)
-from ptq_cli.setup.float_model import FloatModel, axes_told, make_float_model, open_source, reading
-from ptq_cli.setup.resolve import Request, Resolved, no_data, open_data
-from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.parts import Work
+from ptq_cli.setup.resolve import Resolved
 
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationSubject:
-    """What is calibrated.
-
-    Attributes:
-        data: what its inputs look like; None if no activation has to be measured, and none were given.
-        plan: what the target would quantize of it; its tensors are measured.
-        is_measured: false where no part of the recipe reads a statistic, as for weights alone: then the data
-            are counted, and not run.
-        told_axes: of the samples, which the model's file told; see ``as_given``.
-    """
-
-    model: FloatModel
-    data: Dataset | None
-    plan: Plan
-    batch_size: int
-    is_measured: bool = True
-    notes: tuple[str, ...] = ()
-    told_axes: Mapping[str, int | str] = field(default_factory=dict)
-
-    def as_given(self, request: Request, resolved: Resolved) -> tuple[Request, Resolved]:
-        """Return a request, and what it means, with the axes that were told as if they had been given.
-
-        Later commands then need not be told them either, and a calibration is that of the same settings.
-        """
-        data, settings, carry = resolved.recipe.data, dict(request.settings), carried_settings(self.data)
-        if self.told_axes:
-            settings["batch_axis"] = {**self.told_axes, **request.settings.get("batch_axis", {})}
-            data = replace(data, batch_axis={**self.told_axes, **data.batch_axis})
-        if carry:
-            settings["carry"], data = carry, replace(data, carry=carry)
-        return (
-            replace(request, settings=settings),
-            resolved.with_recipe(replace(resolved.recipe, data=data)),
-        )
-
-    @property
-    def measured(self) -> tuple[str, ...]:
-        """The tensors whose statistics are collected."""
-        return self.plan.measured if self.is_measured else ()
-
-    @property
-    def dataset(self) -> Dataset:
-        """The data."""
-        if self.data is None:
-            raise no_data("calibration", "--data")
-        return self.data
-
-
-def open_subject(
-    resolved: Resolved,
-    progress: ProgressCallback,
-    output: Path | None = None,
-    evaluation: Dataset | None = None,
-) -> CalibrationSubject:
-    """Open the model and the calibration set, turn the model into ONNX, and plan it for the target.
-
-    The names of the evaluation set are checked before PyTorch exports. A recipe that names no data, and asks
-    for no activation that would have to be measured, needs none.
-    """
-    recipe, threads = resolved.recipe, resolved.machine.threads
-    if recipe.model.path is not None:  # or else the next line says so
-        progress(Progress(f"reading {Path(recipe.model.path).name}", 0, None))
-    source = open_source(recipe.model)
-    dataset = None
-    if recipe.calibration.data is not None or needs_ranges(recipe):
-        others = () if evaluation is None else (evaluation,)
-        dataset = open_data(recipe.calibration, resolved.strict_reading(*others), "calibration", "--data")
-    source = reading(source, dataset, recipe.model)
-    told = with_state_axes(dataset, recipe.data, source, axes_told(source, recipe.data.batch_axis))
-    axes = {**told, **recipe.data.batch_axis}
-    if dataset is not None:
-        dataset = fitting_data(dataset, recipe.data, source, axes)
-        for note in carry_notes(dataset, recipe.data):
-            progress(Progress(f"reading {source.file.path.name}", 0, None, note))
-    if evaluation is not None:
-        fitting_data(evaluation, recipe.data, source, axes)
-    if source.file.kind is ModelKind.ONNX:
-        require_float_weights(source.to_onnx({}))
-    else:
-        progress(Progress(f"turning the {source.file.kind.value} into ONNX", 0, None))
-    for note in axis_notes(told):
-        progress(Progress(f"reading {source.file.path.name}", 0, None, note))
-    model = make_float_model(
-        source,
-        dataset,
-        threads=threads,
-        shapes=recipe.model.input_shape,
-        axes=axes,
-        allow_nan=recipe.calibration.allow_nonfinite,
-        output=output,
-    )
-    fixed = fixed_batch_size(model.inputs)
-    if resolved.target.static_shapes:
-        example = partial(_example_shapes, dataset, model.inputs)
-        closed_sizes(model.model, recipe.model.input_shape, resolved.target.name, example)
-    if model.parity is None:
-        # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
-        Session(model.stored, threads=threads)
-    batch_size = fixed or recipe.data.batch_size
-    if dataset is not None:
-        dataset = with_states(dataset, recipe.data, model.model, model.stored)
-        dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
-    return CalibrationSubject(
-        model=model,
-        data=dataset,
-        plan=make_plan(model.model, resolved.target),
-        batch_size=batch_size,
-        is_measured=needs_ranges(recipe),
-        notes=bind_inputs(dataset, model.inputs).notes if dataset is not None else (),
-        told_axes=told,
-    )
-
-
-def _example_shapes(dataset: Dataset | None, inputs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
-    if dataset is None:
-        return {}
-    with closing(bind_inputs(dataset, inputs).batches(fixed_batch_size(inputs) or 1)) as batches:
-        return {name: array.shape for batch in islice(batches, 1) for name, array in batch.inputs.items()}
-
-
-def calibrated_part(dataset: Dataset, settings: CalibrationSettings, inputs: Sequence[TensorSpec]) -> Dataset:
-    """Return the samples that are calibrated on: all but those that are set aside."""
-    dataset, _ = fit_dataset(dataset, inputs)
-    if not settings.set_aside:
-        return dataset
-    division = Division(settings.set_aside, fixed_batch_size(inputs) or 1)
-    if isinstance(dataset, Recordings):
-        return dataset.divided(division)
-    part = DividedDataset(dataset, division)
-    if part.count == 0 or part.other.count == 0:
-        raise EmptyDataError(
-            f"'{dataset.source}' has {dataset.count} samples, too few to hold out a fraction of "
-            f"{settings.set_aside:g}",
-            hint="pass more data with --data or --samples",
-        )
-    return part
+NO_DATA = ""  # the digest where no activation has to be measured, and no data were given
 
 
 def measure(
     subject: CalibrationSubject,
-    settings: CalibrationSettings,
-    machine: Machine,
-    progress: ProgressCallback,
+    resolved: Resolved,
+    counting: Counting,
     selection: Selection = EVERY_BATCH,
-    **counting: Unpack[Counting[TensorStatistics]],
-) -> tuple[dict[str, TensorStatistics], int, int]:
-    """Run the selected batches through the model; return the plan's statistics, and the batches and samples.
-
-    ``counting`` is what else ``count_batches`` takes.
-    """
+) -> tuple[Statistics, int, int]:
+    """Run the selected batches through the model; return the statistics, and the batches and samples."""
     model, dataset, plan = subject.model, subject.dataset, subject.plan
-    bound = bind_inputs(dataset, model.inputs)
-    batch_size = subject.batch_size
+    settings, machine = resolved.recipe.calibration, resolved.machine
+    bound, batch_size = bind_inputs(dataset, model.inputs), subject.batch_size
     fed = {spec.name for spec in model.inputs}
-    inputs = [name for name in subject.measured if name in fed]
-    taps = [name for name in subject.measured if name not in fed]
+    inputs, taps = ([name for name in subject.measured if (name in fed) == given] for given in (True, False))
     device, threads = machine.device, machine.threads
     axes = activation_axes(model.model, plan, settings.activation_axis)
     batches = bound.batches(batch_size, selection)
@@ -215,42 +43,36 @@ def measure(
     if axes:
         compile_channels()
     return collect(
-        open_forward(model, taps, machine, bound, batch_size, progress, axes),
+        open_forward(model, taps, machine, bound, batch_size, counting.progress, axes),
         batches if settings.allow_nonfinite else checked(batches),
-        inputs=inputs,
-        taps=taps,
-        method=settings.method,
+        CountedTensors(
+            inputs=inputs,
+            taps=taps,
+            method=settings.method,
+            axes=axes,
+            nested=nested_values(model.model.graph),
+            allow_nonfinite=settings.allow_nonfinite,
+            make_tapped=counting_on(device),
+        ),
         # More threads would wait for one another at the queue of one GPU; the second counts the inputs.
-        threads=threads if device.is_host else min(threads, 2),
-        total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
-        progress=progress,
-        make_tapped=counting_on(device),
-        axes=axes,
-        allow_nonfinite=settings.allow_nonfinite,
-        nested=nested_values(model.model.graph),
-        **counting,
+        threads if device.is_host else min(threads, 2),
+        replace(
+            counting,
+            total=selection.samples(dataset.count, batch_size) if dataset.count is not None else None,
+        ),
     )
 
 
-# One part of a calibration: where it comes from, and its statistics.
-
-
-NO_DATA = ""
-"""Stands for the digest of the data where no activation has to be measured, and none were given."""
-
-
-def provenance_of(
-    subject: CalibrationSubject, request: Request, resolved: Resolved, run: RunDirectory, shard: Shard
-) -> Provenance:
-    """Return what a calibration of a shard is made from, before its first batch."""
-    model, recipe = subject.model, resolved.recipe
-    settings = settings_of(recipe, run) | device_kind(resolved.machine.device)
+def provenance_of(subject: CalibrationSubject, work: Work) -> Provenance:
+    """What a calibration of a part is made from, before its first batch."""
+    model, recipe, run, shard = subject.model, work.resolved.recipe, work.run, work.part.shard
+    settings = settings_of(recipe, run) | device_kind(work.resolved.machine.device)
     return Provenance(
         model=model.stored.sha256,
         source=model.file.sha256,
         data=subject.data.digest() if subject.data is not None else NO_DATA,
         settings=settings | source_hashes(recipe.model.arch, model.file, run),
-        flags=flags_to_store(request, run),
+        flags=flags_to_store(work.resolved.request, run),
         method=recipe.calibration.method,
         samples=0,
         share=Share(shard.count, {shard.number: 0}, subject.batch_size, finished=False),
@@ -258,20 +80,15 @@ def provenance_of(
 
 
 def measure_part(
-    subject: CalibrationSubject,
-    settings: CalibrationSettings,
-    machine: Machine,
-    begun: Provenance,
-    progress: ProgressCallback,
-    **counting: Unpack[Counting[TensorStatistics]],
+    subject: CalibrationSubject, resolved: Resolved, begun: Provenance, counting: Counting
 ) -> Calibration:
     """Run what is left of a shard, of which ``begun`` says how much was seen before, through the model."""
     if begun.share is None:
         raise ValueError("a part is of a shard")
     ((number, done),) = begun.share.batches.items()
     selection = Selection(Shard(number, begun.share.count), done)
-    counting["seen"] = begun.samples
-    statistics, batches, samples = measure(subject, settings, machine, progress, selection, **counting)
+    counting = replace(counting, seen=begun.samples)
+    statistics, batches, samples = measure(subject, resolved, counting, selection)
     provenance = advance(begun, batches, samples, finished=True)
     require_samples_seen(provenance)
     return Calibration(provenance, statistics)

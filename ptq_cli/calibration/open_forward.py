@@ -32,12 +32,9 @@ from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, begins_with, no
 from ptq_cli.runtime.tapping.tapped import ENOUGH_BYTES, FAST, TappedModel, most_at_once
 from ptq_cli.runtime.tapping.taps import tap
 
-STATISTICS_BYTES = 200_000
-"""Of a tensor with a histogram: its table and what was settled of it."""
-CHANNEL_BYTES = 50_000
-"""Of a channel with a histogram: likewise."""
-SESSION_BYTES = 6 << 20
-"""Of a session whatever its weights: its graph, its threads, its kernels."""
+STATISTICS_BYTES = 200_000  # of a tensor with a histogram: its table and what was settled of it
+CHANNEL_BYTES = 50_000  # of a channel with a histogram: likewise
+SESSION_BYTES = 6 << 20  # of a session whatever its weights: its graph, its threads, its kernels
 COPIES_OF_WEIGHTS = 3
 """While a session is opened: the graph, its serialized form, and what ONNX Runtime reads of it."""
 
@@ -69,7 +66,7 @@ def open_forward(
     *,
     kept: int | None = None,
 ) -> Forward:
-    """Return how batches are run for the values of ``taps``.
+    """How batches are run for the values of ``taps``.
 
     The first batch of the data tells the sizes, if there is a limit of memory; ``kept`` is how many bytes
     take what is counted, None for the statistics of a calibration.
@@ -100,7 +97,7 @@ def _has_nested(model: Runnable, taps: Sequence[str]) -> bool:
 
 
 def _runs_whole(model: Runnable, taps: Sequence[str]) -> bool:
-    """Return whether batches are run as they are: what a branch or a loop does may depend on all samples."""
+    """Whether batches are run as they are: what a branch or a loop does may depend on all samples."""
     return _has_nested(model, taps) or fixed_batch_size(model.inputs) is not None
 
 
@@ -183,7 +180,7 @@ def _statistics_bytes(
 
 
 def samples_are_apart(model: Runnable, batch: Batch) -> bool:
-    """Return whether what the model computes for a sample is the same whatever else is in its batch."""
+    """Whether what the model computes for a sample is the same whatever else is in its batch."""
     if batch.size == 1:
         return True
     session = Session(model.stored, threads=1, place=NO_ARENA)

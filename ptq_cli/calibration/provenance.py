@@ -1,4 +1,4 @@
-"""What a calibration depends on, which is written into it: settings, files, and the kind of device."""
+"""Provenance of a calibration, which is written into it: settings, files and their size, kind of device."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -21,8 +21,7 @@ from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 
 TARGET = "quantization.target"
-RECOVERY = "recovery.rungs"
-"""Of these, the rungs that change the float model."""
+RECOVERY = "recovery.rungs"  # of these, the rungs that change the float model
 RENAME = "data.rename"
 READING = (
     RENAME,
@@ -75,7 +74,7 @@ HASH_PREFIX = "sha256 of "
 
 
 def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
-    """Return the settings that the statistics depend on, as text; paths are relative to the run directory."""
+    """The settings that the statistics depend on, as text; paths are relative to the run directory."""
     table = recipe_to_table(recipe, run.path)
     texts = {}
     for key in DEPENDS_ON:
@@ -91,12 +90,12 @@ def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
 
 
 def device_kind(device: Device) -> dict[str, str]:
-    """Return the kind of device that statistics are made on, as ``settings_of`` returns settings."""
+    """The kind of device that statistics are made on, as ``settings_of`` returns settings."""
     return {DEVICE_KIND: repr(device.kind)}
 
 
 def source_hashes(arch: str | None, file: SourceFile, run: RunDirectory) -> dict[str, str]:
-    """Return the hash of each file that the float model was made from, by its path from the run directory.
+    """The hash of each file that the float model was made from, by its path from the run directory.
 
     What the architecture's file itself imports is not covered.
     """
@@ -123,7 +122,7 @@ def _source_files(arch: str | None, file: SourceFile) -> Iterator[Path]:
 
 
 def flags_to_store(request: Request, run: RunDirectory) -> dict[str, Any]:
-    """Return the flags that the statistics depend on, so that ``ptq export`` need not be given them again.
+    """The flags that the statistics depend on, so that ``ptq export`` need not be given them again.
 
     Paths are relative to the run directory, so that both can move together. The others are left out: a limit
     or a number of threads holds for the command that it was given to.
@@ -137,18 +136,15 @@ def flags_to_store(request: Request, run: RunDirectory) -> dict[str, Any]:
     return kept
 
 
-# The size of the file that the user brought, which is what a quantized file is compared with.
-
-
 def opened_bytes(file: SourceFile) -> int | None:
-    """Return the size of the files of a model that was opened, if it is ONNX; None otherwise."""
+    """The size of the files of a model that was opened, if it is ONNX; None otherwise."""
     if file.kind is not ModelKind.ONNX:
         return None
     return sum(path.stat().st_size for path in (file.path, *data_files(file.path)))
 
 
 def source_bytes(model: str | None, settings: Mapping[str, str], run: RunDirectory) -> int | None:
-    """Return the size of an ONNX file, with its external data, that a calibration was made from.
+    """The size of an ONNX file, with its external data, that a calibration was made from.
 
     Preparation may store a constant twice, or leave out what nothing reads, so that its file says little
     about what quantization saves. ``settings`` are of the calibration, and name each file that it was made

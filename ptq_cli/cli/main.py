@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from ptq_cli import __version__
-from ptq_cli.cli.speaking_rank import SHARED, one_voice
+from ptq_cli.cli.first_rank import SHARED, only_first_rank_prints
 from ptq_cli.core.errors import (
     EntryPointError,
     InputFileError,
@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     claim_process()
     keep_streams()
     end_as_interrupted()
-    with one_voice(debug=DEBUG_FLAG in words):
+    with only_first_rank_prints(debug=DEBUG_FLAG in words):
         status = run(words)
     sys.exit(status)
 

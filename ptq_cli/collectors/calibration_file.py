@@ -142,7 +142,7 @@ Named = tuple[str, Provenance, Share]  # A part without its statistics.
 
 
 @dataclass(frozen=True)
-class Part(Generic[Item]):
+class NamedCalibration(Generic[Item]):
     """A calibration, and what to call it in a message."""
 
     name: str
@@ -154,7 +154,7 @@ class Part(Generic[Item]):
         return self.calibration.provenance.share or Share(1, {1: 0}, 0)
 
 
-def merge_calibrations(parts: Iterable[Part[Item]], *, partial: bool = False) -> Counted[Item]:
+def merge_calibrations(parts: Iterable[NamedCalibration[Item]], *, partial: bool = False) -> Counted[Item]:
     """Calibration of all the shards at once: the same bytes.
 
     The statistics merge exactly, in whatever order and grouping; of the parts, which may hold several shards,
@@ -179,7 +179,7 @@ def merge_calibrations(parts: Iterable[Part[Item]], *, partial: bool = False) ->
 class _Merged(Generic[Item]):
     """The parts so far, as one."""
 
-    def __init__(self, first: Part[Item]) -> None:
+    def __init__(self, first: NamedCalibration[Item]) -> None:
         self._name = first.name
         self._provenance = first.calibration.provenance
         self._statistics = first.calibration.statistics
@@ -187,7 +187,7 @@ class _Merged(Generic[Item]):
         self._batches = dict(first.share.batches)
         self._holders = dict.fromkeys(first.share.batches, first.name)
 
-    def add(self, part: Part[Item]) -> None:
+    def add(self, part: NamedCalibration[Item]) -> None:
         found = part.calibration.provenance
         _require_same((self._name, self._provenance, self._share), (part.name, found, part.share))
         for number, batches in part.share.batches.items():
@@ -218,7 +218,7 @@ OF_DATA = ("calibration.data", "calibration.samples", "calibration.set_aside")
 WHOLE_CALIBRATIONS = "calibrations of the same model"
 
 
-def join_calibrations(parts: Iterable[Part[Item]]) -> Counted[Item]:
+def join_calibrations(parts: Iterable[NamedCalibration[Item]]) -> Counted[Item]:
     """Calibration on all the data of whole calibrations, as one would have counted.
 
     The statistics are the same in whatever order; what else the result says of its data is the first's, as
@@ -289,7 +289,7 @@ def require_dealt(share: Share) -> None:
             )
 
 
-def _merge_statistics(statistics: dict[str, Item], part: Part[Item]) -> dict[str, Item]:
+def _merge_statistics(statistics: dict[str, Item], part: NamedCalibration[Item]) -> dict[str, Item]:
     others = part.calibration.statistics
     if statistics.keys() != others.keys():
         name = min(statistics.keys() ^ others.keys())

@@ -50,7 +50,7 @@ def answer_gates(
 
 
 def read_answer(path: Path, folder: Path, manifest: Manifest) -> DeviceAnswer:
-    """Return what a device gave for the cases of a folder."""
+    """Answers of a device to the cases of a folder."""
     tensors, about = _unpacked(path)
     _require_same_cases(path, about, manifest)
     try:
@@ -117,7 +117,7 @@ def _require_same_cases(path: Path, about: Mapping[str, str], manifest: Manifest
 def _by_case(
     path: Path, tensors: Mapping[str, Array], manifest: Manifest, faults: Mapping[str, str]
 ) -> dict[str, list[dict[str, Array]]]:
-    """Return the outputs of each run of each case; none may be missing that has no fault."""
+    """The outputs of each run of each case; none may be missing that has no fault."""
     found: dict[str, list[dict[str, Array]]] = {}
     for case in manifest.cases:
         found[case.name] = [{} for _ in range(case.runs)]
@@ -192,7 +192,7 @@ def _outputs(path: Path, runs: Runs, given: Sequence[Mapping[str, Array]]) -> It
 
 
 def _sqnr(reference: Sequence[Array], found: Sequence[Array]) -> float:
-    """Return the SQNR over all runs, of values that are finite in the reference."""
+    """The SQNR over all runs, of values that are finite in the reference."""
     metric = Sqnr()
     for one, other in zip(reference, found, strict=True):
         counted = np.isfinite(one)

@@ -19,8 +19,7 @@ SUMMING = ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLi
 """The operators that add products of integers, and have nothing else to round than these sums."""
 EXACT, A_STEP = np.array(0.0), np.array(1.0)
 A_QUARTER = 0.25
-FLOAT_ROUNDING = 2.0**-21
-"""Relative: what a scaled sum and its bias lose in float32, in any order."""
+FLOAT_ROUNDING = 2.0**-21  # relative: what a scaled sum and its bias lose in float32, in any order
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def expect(node: onnx.NodeProto, inputs: Sequence[Numbers | None]) -> Expected:
 
 
 def _centered(integers: Numbers, zero: Numbers | None, axis: int = 0) -> Numbers:
-    """Return integers less their zero point, as float64, whose sums below 2**53 are those of int64."""
+    """Integers less their zero point, as float64, whose sums below 2**53 are those of int64."""
     values = integers.astype(np.float64)
     if zero is None:
         return values
@@ -99,7 +98,7 @@ def _centered(integers: Numbers, zero: Numbers | None, axis: int = 0) -> Numbers
 
 
 def _convolve(x: Numbers, w: Numbers, attributes: Mapping[str, Any]) -> Numbers:
-    """Return the sums of a convolution of any number of dimensions."""
+    """The sums of a convolution of any number of dimensions."""
     rank, sizes = x.ndim - 2, np.array(w.shape[2:])
     strides, dilations = (np.array(attributes.get(name, [1] * rank)) for name in ("strides", "dilations"))
     extents = (sizes - 1) * dilations + 1
@@ -131,14 +130,14 @@ def _padding(
 
 
 def _integers(sums: Numbers, scale: Numbers, zero: Numbers) -> Expected:
-    """Return sums as integers of the result's grid."""
+    """Sums as integers of the result's grid."""
     limits, offset = np.iinfo(zero.dtype), int(zero)
     steps = np.clip(sums.astype(np.float32) * scale, limits.min - offset, limits.max - offset)
     return Expected((np.rint(steps) + offset).astype(zero.dtype), EXACT)
 
 
 def _floats(sums: Numbers, scale: Numbers, bias: Numbers | None) -> Expected:
-    """Return scaled sums; a float passes that is nearer to its sum than to the next one."""
+    """Scaled sums; a float passes that is nearer to its sum than to the next one."""
     values = sums.astype(np.float32) * scale
     result = values if bias is None else values + bias
     rounded = FLOAT_ROUNDING * (np.abs(values) + (0 if bias is None else np.abs(bias)))

@@ -98,7 +98,7 @@ class ReferenceSession:
                 raise failed_load(error) from error
 
     def run(self, inputs: Tensors) -> dict[str, Array]:
-        """Return the outputs by name."""
+        """The outputs by name."""
         names = [output.name for output in self._session.get_outputs()]
         try:
             return dict(zip(names, map(np.asarray, self._session.run(names, dict(inputs))), strict=True))
@@ -123,7 +123,7 @@ class IntegerKernels:
         self.nodes = [node for node in graph.node if _is_kernel(node)]
 
     def cases(self, batches: Sequence[Tensors]) -> list[KernelCase]:
-        """Return a case for each kernel: on what it meets for each batch, and on extremes of its integers.
+        """A case for each kernel: on what it meets for each batch, and on extremes of its integers.
 
         The first batch tells the shapes of the extremes.
         """
@@ -131,7 +131,7 @@ class IntegerKernels:
         return [self._case(node, met, seed) for seed, node in enumerate(self.nodes)]
 
     def _met(self, batches: Sequence[Tensors]) -> list[Tensors]:
-        """Return what the kernels read when the file runs on each batch."""
+        """Inputs of the kernels when the file runs on each batch."""
         tapped = onnx.ModelProto()
         tapped.CopyFrom(self._optimized)
         names = dict.fromkeys(name for node in self.nodes for name in self._read_by(node))
@@ -157,18 +157,18 @@ class IntegerKernels:
         return list(dict.fromkeys(it for it in node.input if it and it not in self._constants))
 
     def _expected(self, node: onnx.NodeProto, inputs: Tensors, alone: ReferenceSession) -> Expected:
-        """Return what a kernel has to give; one that adds no products may be a step from this machine's."""
+        """Expected output of a kernel; one that adds no products may be a step from this machine's."""
         if node.op_type not in SUMMING:
             return Expected(alone.run(inputs)[node.output[0]], A_STEP)
         return expect(node, [self._constant(name, inputs.get(name)) for name in node.input])
 
     def _constant(self, name: str, other: Array | None) -> Array | None:
-        """Return a constant by its name, or what is given in its place."""
+        """A constant by its name, or what is given in its place."""
         found = self._constants.get(name)
         return other if found is None else onnx.numpy_helper.to_array(found, str(self._folder))
 
     def _cut(self, output: str, inputs: Tensors) -> bytes | None:
-        """Return the part of the file that makes a tensor of others; None if it has no such part."""
+        """The part of the file that makes a tensor of others; None if it has no such part."""
         try:
             graph = ir.convenience.extract(self._model.graph, list(inputs), [output])
         except ValueError:  # The optimizer moved an operator, and a tensor is not in the file.
@@ -184,7 +184,7 @@ class IntegerKernels:
         return serialize(in_memory(cut)).content
 
     def _alone(self, node: onnx.NodeProto, inputs: Tensors) -> bytes:
-        """Return a model of the optimized operator."""
+        """A model of the optimized operator."""
         specs = [
             onnx.helper.make_tensor_value_info(
                 name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim
@@ -224,7 +224,7 @@ def _gives(model: bytes, runs: Iterable[tuple[Tensors, Mapping[str, Expected]]])
 
 
 def extremes(inputs: Tensors, seed: int) -> Tensors:
-    """Return inputs of the same shapes whose integers of 8 bits are the least or the largest, at random."""
+    """Inputs of the same shapes whose integers of 8 bits are the least or the largest, at random."""
     random = np.random.default_rng(seed)
 
     def extreme(array: Array) -> Array:

@@ -29,8 +29,7 @@ RUNNERS = {
     "README.md": "pack_readme.md",
 }
 """By their name in the folder, the files beside this one that are copied there."""
-DATA = "model.data"
-"""The file of the constants of a model that has them apart."""
+DATA = "model.data"  # the file of the constants of a model that has them apart
 INPUT, OUTPUT, TOLERANCE, REFERENCE = "input", "output", "tolerance", "reference"
 """What a tensor of a case is, in the middle of its name: RUN:KIND:NAME."""
 
@@ -46,7 +45,7 @@ class CaseFiles:
     runs: Sequence[Mapping[str, Array]]
 
     def written(self, number: int) -> tuple[Case, dict[str, Content]]:
-        """Return the entry of the case and its files; number 0 is the whole file."""
+        """The entry of the case and its files; number 0 is the whole file."""
         name = f"kernel-{number:03}" if number else MODEL
         stem = f"kernels/{name}" if number else name
         arrays = {
@@ -77,7 +76,7 @@ class CaseFiles:
 def run_tensors(
     inputs: Mapping[str, Array], expected: Mapping[str, Expected], reference: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """Return the tensors of one run by KIND:NAME."""
+    """The tensors of one run by KIND:NAME."""
     found: dict[str, Array] = {f"{INPUT}:{name}": array for name, array in inputs.items()}
     for name, item in expected.items():
         found |= {f"{OUTPUT}:{name}": item.value, f"{TOLERANCE}:{name}": item.tolerance}
@@ -111,7 +110,7 @@ def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, An
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return what a folder of cases holds."""
+    """Read the manifest of a folder of cases."""
     path = folder / MANIFEST
     try:
         manifest = read_document(Manifest, path)
@@ -123,7 +122,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_tensors(folder: Path, case: Case) -> list[dict[str, dict[str, Array]]]:
-    """Return the tensors of each run of a case, by kind and name."""
+    """The tensors of each run of a case, by kind and name."""
     for name, sha256 in case.files:
         if sha256_file(require_file(folder / name, "case")) != sha256:
             raise CasesError(

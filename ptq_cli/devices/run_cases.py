@@ -1,41 +1,36 @@
-"""``verify`` elsewhere: a folder of cases for devices without ptq, and what their answers say."""
+"""``verify --pack``: a folder of cases for devices without ptq."""
 
 import tempfile
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import numpy as np
 
-from ptq_cli.core.errors import AnswerError, GateError, InputFileError, OtherCasesError, PtqError, UsageError
-from ptq_cli.core.files import write_together
+from ptq_cli.core.errors import (
+    UsageError,
+)
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.core.read_files import is_folder
 from ptq_cli.core.tensors import Array
-from ptq_cli.devices.device_answers import answer_gates, read_answer
 from ptq_cli.devices.exact_sums import Expected
 from ptq_cli.devices.integer_kernels import IntegerKernels, KernelCase, ReferenceSession, Tensors
-from ptq_cli.devices.manifest import CaseFiles, read_manifest, run_tensors, write_cases
-from ptq_cli.evaluation.document.device_document import GATED, MODEL, DeviceAnswer, DeviceAnswers, Manifest
+from ptq_cli.devices.manifest import CaseFiles, run_tensors, write_cases
+from ptq_cli.evaluation.document.device_document import MODEL, Manifest
 from ptq_cli.evaluation.proof.graph_differences import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, read_model, serialize
 from ptq_cli.models.files.storing import store_model
 from ptq_cli.pipeline.evaluation.compared_kernels import single_samples
 from ptq_cli.pipeline.evaluation.compared_samples import ComparedSamples, compared_samples
-from ptq_cli.pipeline.evaluation.report_page import page_with_devices
 from ptq_cli.pipeline.run_verify import open_to_verify
 from ptq_cli.qdq.metadata import FLOAT_SHA256
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 
-AS_FAR = 4.0
-"""How many times as far from this machine as the file as it is written an output may be."""
+AS_FAR = 4.0  # how many times as far from this machine as the file as it is written an output may be
 SAMPLES = 8
 SMALL_BATCHES = (1, 2)
 """Samples that kernels get: with one, ONNX Runtime takes other kernels than with several."""
@@ -103,7 +98,7 @@ def run_pack(
 
 
 def _runs(compared: ComparedSamples, axes: Axes, most: int) -> tuple[list[Tensors], list[Tensors]]:
-    """Return the inputs of the whole file's runs, and those that kernels get."""
+    """The inputs of the whole file's runs, and those that kernels get."""
     if compared.fixed:
         return list(compared.batches[:most]), list(compared.batches[:1])
     singles = [run for batch in compared.batches for run in single_samples(batch, axes, most)]
@@ -114,7 +109,7 @@ def _runs(compared: ComparedSamples, axes: Axes, most: int) -> tuple[list[Tensor
 def _whole_case(
     path: Path, model: StoredModel, float_sha256: str, runs: Sequence[Tensors]
 ) -> tuple[CaseFiles, Literal["float", "written"]]:
-    """Return the case of the whole file, and what its reference outputs are of."""
+    """The case of the whole file, and what its reference outputs are of."""
     float_model = RunDirectory(path.parent).float_model
     is_known = float_model.is_file() and read_model(float_model).sha256 == float_sha256
     written = Session(model, threads=1, optimize=False)
@@ -131,7 +126,7 @@ def _whole_case(
 
 
 def _rounding(here: Array, written: Array) -> Array:
-    """Return how far an output may be from this machine's: which values are rounded otherwise is chance.
+    """How far an output may be from this machine's: which values are rounded otherwise is chance.
 
     ``AS_FAR`` times as far as the file as it is written, and at least a step of 8 bits over its range.
     """
@@ -147,77 +142,3 @@ def _kernel_case(kernel: KernelCase) -> CaseFiles:
     runs = [run_tensors(inputs, expected, {}) for inputs, expected in kernel.runs]
     model = StoredModel(content=kernel.model)
     return CaseFiles(node=kernel.node, op=kernel.op, exact=kernel.adds_products, model=model, runs=runs)
-
-
-# What devices answered.
-
-
-def run_answers(
-    answers: Path,
-    cases: Path,
-    *,
-    min_exact_kernels: float | None = None,
-    minimum: Mapping[str, float] = MappingProxyType({}),
-    progress: ProgressCallback = silent,
-) -> DeviceAnswers:
-    """Compare the answers of devices with what has to come out; ``write_answers`` puts it on a page.
-
-    ``answers`` is a file that a runner wrote, or a folder of such files, ``cases`` the folder that they ran.
-    The limits are the least share of exact kernels, and the least value by metric, of ``GATED``.
-    """
-    if min_exact_kernels is not None and not 0 <= min_exact_kernels <= 1:
-        raise UsageError(
-            f"--min-exact-kernels is {min_exact_kernels:g}, expected a share from 0 to 1",
-            hint="for example: --min-exact-kernels 1",
-        )
-    for metric in minimum:
-        if metric not in GATED:
-            raise GateError(
-                f"--min names '{metric}', which answers do not have", hint=f"they have {', '.join(GATED)}"
-            )
-    manifest = read_manifest(cases)
-    files = sorted(answers.glob("*.safetensors")) if is_folder(answers) else [answers]
-    if not files:
-        raise AnswerError(
-            f"the folder '{answers}' has no answers, which are .safetensors files",
-            hint="copy what the runners wrote there, under a name for each device",
-        )
-    devices: list[DeviceAnswer] = []
-    refused: list[AnswerError | OtherCasesError | InputFileError] = []
-    for number, file in enumerate(files, 1):
-        progress(Progress(f"answer {number} of {len(files)}: {file.name}", 0, None))
-        try:
-            devices.append(read_answer(file, cases, manifest))
-        except (AnswerError, OtherCasesError, InputFileError) as error:
-            refused.append(error)
-    if refused:
-        raise _first_of(refused)
-    named = _told_apart(devices)
-    gates = tuple(answer_gates(named, min_exact_kernels, minimum))
-    return DeviceAnswers(cases=str(cases), manifest=manifest, devices=named, gates=gates)
-
-
-def _first_of(refused: Sequence[PtqError]) -> PtqError:
-    """Return the first error, with what the others say in the same line."""
-    messages = dict.fromkeys(error.message for error in refused)
-    return type(refused[0])("; ".join(messages), hint=refused[0].hint)
-
-
-def _told_apart(devices: Sequence[DeviceAnswer]) -> tuple[DeviceAnswer, ...]:
-    """Return devices of which no two have the same name: their files' names are added."""
-    names = Counter(item.device for item in devices)
-    return tuple(
-        item if names[item.device] == 1 else replace(item, device=f"{item.device} ({Path(item.file).stem})")
-        for item in devices
-    )
-
-
-def write_answers(found: DeviceAnswers, run: RunDirectory) -> tuple[Path, ...]:
-    """Show what devices gave on the page of a run's report, and return which files were written.
-
-    Edge case:
-        A run without a report of this model is left as it is.
-    """
-    files = page_with_devices(found, run)
-    write_together(files)
-    return tuple(files)

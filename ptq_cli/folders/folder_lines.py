@@ -21,7 +21,7 @@ from ptq_cli.terminal.phrases import counted, shown_path
 
 if TYPE_CHECKING:
     from ptq_cli.folders.quantize_folder import FolderResult, QuantizedFolderFile
-    from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+    from ptq_cli.pipeline.evaluation.reports import EvaluationResult
     from ptq_cli.pipeline.run_quantize import QuantizationResult
 from ptq_cli.shown.quantization_lines import print_judgement
 

@@ -1,30 +1,19 @@
 """The files of a model that is a folder: its ONNX files, and what belongs to them."""
 
-import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from ptq_cli.amax.overrides import Meant, means
-from ptq_cli.calibdata.text.text_rows import TEXT_SUFFIXES
-from ptq_cli.core.errors import InputFileError, ModelFolderError, PtqError
-from ptq_cli.core.files import Content
+from ptq_cli.amax.overrides import Meant
+from ptq_cli.core.errors import InputFileError, ModelFolderError
 from ptq_cli.core.read_files import is_folder
-from ptq_cli.folders.data_of_files import data_by_file, no_data_for
 from ptq_cli.models.files.external_data import external_files, require_external_data
-from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.models.files.storing import share_constants
 from ptq_cli.models.pair_operators import QUANTIZING
-from ptq_cli.recipe.known_modes import AUTO, NONE
-from ptq_cli.recipe.recovery_rungs import needs_ranges
-from ptq_cli.recipe.sections import OverrideSettings
-from ptq_cli.setup.resolve import Request, Resolved, resolve
+from ptq_cli.setup.resolve import Request, resolve
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 SUFFIX = ".onnx"
@@ -64,18 +53,18 @@ class ModelFolder:
         return next((self.path / file for file in self.carried if file.name == TOKENIZER), None)
 
     def inputs(self) -> dict[str, Path]:
-        """Return all files of the float models, by what they are."""
+        """All files of the float models, by what they are."""
         files = {f"the model's {file.as_posix()}": self.path / file for file in self.files}
         return files | {f"the model's {path.name}": path for found in self.data.values() for path in found}
 
     def bytes(self, files: Iterable[Path]) -> int:
-        """Return how many bytes float models have, with their constants, each file once."""
+        """How many bytes float models have, with their constants, each file once."""
         names = set(files)
         data = {item for file in names for item in self.data[file]}
         return sum(item.stat().st_size for item in [*(self.path / file for file in names), *data])
 
     def groups(self) -> list[tuple[Path, ...]]:
-        """Return the files in groups that share a file of constants and a folder; one alone is a group.
+        """The files in groups that share a file of constants and a folder; one alone is a group.
 
         Example:
             >>> a, b, c = Path("a.onnx"), Path("b.onnx"), Path("c.onnx")
@@ -134,7 +123,7 @@ def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") ->
 
 
 def quantized_files(path: Path) -> tuple[Path, ...]:
-    """Return the quantized models of a folder and of the folders directly inside it, by their names."""
+    """The quantized models of a folder and of the folders directly inside it, by their names."""
     found = tuple(item for item in _models(_files(path, ())) if _read(item) is None)
     if not found:
         raise ModelFolderError(
@@ -145,7 +134,7 @@ def quantized_files(path: Path) -> tuple[Path, ...]:
 
 
 def base_name(file: Path) -> str:
-    """Return the name of the float model that a quantized one is named after.
+    """The name of the float model that a quantized one is named after.
 
     Example:
         >>> base_name(Path("decoder_model_q4.onnx")), base_name(Path("decoder_model.onnx"))
@@ -160,7 +149,7 @@ def _models(files: Iterable[Path]) -> list[Path]:
 
 
 def _files(path: Path, ours: Collection[Path]) -> list[Path]:
-    """Return the files of a folder and of those directly inside it, but those that commands write to."""
+    """The files of a folder and of those directly inside it, but those that commands write to."""
     try:
         folders = [path, *(item for item in sorted(path.iterdir()) if _is_part(item, ours))]
         return [item for folder in folders for item in sorted(folder.iterdir()) if item.is_file()]
@@ -186,7 +175,7 @@ def _is_named(file: Path, models: Sequence[Path], suffix: str) -> bool:
 
 
 def _read(file: Path) -> tuple[frozenset[Path], list[Meant]] | None:
-    """Return the files that hold a model's constants, and its layers; None if the model is quantized."""
+    """The files that hold a model's constants, and its layers; None if the model is quantized."""
     try:
         model = onnx.load(file, load_external_data=False)
     except (DecodeError, ValueError, RuntimeError):
@@ -223,168 +212,3 @@ def _empty(path: Path, left_out: Sequence[Path]) -> ModelFolderError:
         f"model '{path}' is a folder without ONNX files",
         hint="export the model to ONNX first, as optimum-cli export onnx does, or name a file",
     )
-
-
-# What is asked of each file of a folder: the settings of all, with data and a place of its own.
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileRequest:
-    """What is asked of one file."""
-
-    file: Path
-    request: Request
-    resolved: Resolved
-    run: RunDirectory
-    output: Path
-    has_evaluation: bool
-
-
-def file_requests(
-    folder: ModelFolder, request: Request, resolved: Resolved, run: RunDirectory, output: Path, suffix: str
-) -> list[FileRequest]:
-    """Return what is asked of each file of a folder.
-
-    Text is read with the folder's tokenizer if no other one is named.
-    """
-    recipe = resolved.recipe
-    calibration = data_by_file(recipe.calibration.data, folder.files)
-    evaluation = data_by_file(recipe.evaluation.data, folder.files)
-    found = []
-    for file in folder.files:
-        if calibration[file] is None and needs_ranges(recipe):
-            raise no_data_for(recipe.calibration.data, file)
-        own = {"data": calibration[file], "eval_data": evaluation[file]}
-        settings = own_settings(request, resolved, own, folder.tokenizer)
-        asked = replace(request, model=folder.path / file, settings=settings)
-        found.append(
-            FileRequest(
-                file=file,
-                request=asked,
-                resolved=_for_file(resolve(asked), folder, file, own, settings),
-                run=RunDirectory(run.path / file.with_suffix("")),
-                output=output / file.with_name(f"{file.stem}_{suffix}{file.suffix}"),
-                has_evaluation=evaluation[file] is not None,
-            )
-        )
-    return found
-
-
-def own_settings(
-    request: Request, resolved: Resolved, own: Mapping[str, str | None], tokenizer: Path | None
-) -> dict[str, Any]:
-    """Return the settings of a request with data of one file, and with the folder's tokenizer for text."""
-    settings = {name: value for name, value in request.settings.items() if name not in own}
-    settings |= {name: value for name, value in own.items() if value is not None}
-    has_text = any(source is not None and source.lower().endswith(TEXT_SUFFIXES) for source in own.values())
-    if resolved.recipe.text.tokenizer is None and tokenizer is not None and has_text:
-        settings["tokenizer"] = str(tokenizer)
-    return settings
-
-
-def _for_file(
-    resolved: Resolved,
-    folder: ModelFolder,
-    file: Path,
-    own: Mapping[str, str | None],
-    settings: Mapping[str, Any],
-) -> Resolved:
-    """Return what is asked of a file, without what a recipe says for other files.
-
-    These are data that only others have, and overrides that mean layers of others. Factors for channels that
-    nobody asked for by name are left out: they would give each model other weights, and none to share.
-    """
-    recipe = resolved.recipe
-    rungs = [name for name in recipe.recovery.rungs if len(folder.files) == 1 or name != AUTO]
-    override = [item for item in recipe.override if not _is_of_others(item, folder, file)]
-    if own["data"] is None and recipe.calibration.data is not None:
-        rungs = rungs if "recover" in settings else []
-        recipe = replace(recipe, calibration=replace(recipe.calibration, data=None))
-    if own["eval_data"] is None and recipe.evaluation.data is not None:
-        recipe = replace(recipe, evaluation=replace(recipe.evaluation, data=None))
-    recovery = replace(recipe.recovery, rungs=rungs or [NONE])
-    return resolved.with_recipe(replace(recipe, recovery=recovery, override=override))
-
-
-def _is_of_others(item: OverrideSettings, folder: ModelFolder, file: Path) -> bool:
-    """Tell whether an override means layers of other files, and none of this one."""
-    having = [name for name, layers in folder.layers.items() if any(means(item, layer) for layer in layers)]
-    return bool(having) and file not in having
-
-
-@contextmanager
-def named_errors(file: Path) -> Iterator[None]:
-    """Put the name of a file in front of the messages of errors that do not have it."""
-    try:
-        yield
-    except PtqError as error:
-        if file.name in error.message:
-            raise
-        raise type(error)(f"{file.as_posix()}: {error.message}", hint=error.hint) from error
-
-
-# Where the files of a quantized folder lie: constants that the float files shared are shared again.
-
-
-DATA_SUFFIX = ".onnx_data"
-"""Of files of constants, as Transformers.js and Optimum name them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FolderLayout:
-    """The files of quantized models.
-
-    Attributes:
-        models: each model as its files hold it, by the path of its float model in the folder.
-        shared: number of constants that several models read from one file.
-    """
-
-    files: Mapping[Path, Content]
-    models: Mapping[Path, StoredModel]
-    shared: int
-    saved: int
-
-    @property
-    def bytes(self) -> int:
-        """How many bytes all files have."""
-        sizes = [
-            len(item) if isinstance(item, bytes) else item.stat().st_size for item in self.files.values()
-        ]
-        return sum(sizes)
-
-
-def lay_out(
-    folder: ModelFolder, models: Mapping[Path, StoredModel], outputs: Mapping[Path, Path], suffix: str
-) -> FolderLayout:
-    """Return the files of quantized models.
-
-    An empty ``suffix`` keeps the names of the float models.
-    """
-    files: dict[Path, Content] = {}
-    placed: dict[Path, StoredModel] = {}
-    shared = saved = 0
-    for group in folder.groups():
-        stored = [models[file] for file in group]
-        if len(group) > 1 or stored[0].data:
-            place = outputs[group[0]].parent
-            found = share_constants(stored, place, _data_name(folder, group, suffix))
-            stored, shared, saved = list(found.models), shared + found.shared, saved + found.saved
-        for file, model in zip(group, stored, strict=True):
-            placed[file] = model
-            files |= model.files(outputs[file])
-    return FolderLayout(files=files, models=placed, shared=shared, saved=saved)
-
-
-def _data_name(folder: ModelFolder, group: Sequence[Path], suffix: str) -> str:
-    """Return the name of a group's constants: the model's, or that of the file that float models share."""
-    stem = group[0].stem
-    if len(group) > 1:
-        first = min(path.name for file in group for path in folder.data[file])
-        stem = Path(first).stem.removesuffix(SUFFIX)
-    return f"{'_'.join(filter(None, (stem, suffix)))}{DATA_SUFFIX}"
-
-
-def carried_files(folder: ModelFolder, output: Path) -> list[Path]:
-    """Return the configurations and tokenizers that have to be copied; none into the folder itself."""
-    same = os.path.realpath
-    return [file for file in folder.carried if same(folder.path / file) != same(output / file)]

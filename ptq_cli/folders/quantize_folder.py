@@ -1,38 +1,25 @@
 """``quantize`` for a folder: each ONNX file is quantized, and what they share is stored once."""
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ptq_cli.core.documents import FileFormat, to_json
 from ptq_cli.core.errors import (
-    MissingStageError,
     ModelFolderError,
     NothingToQuantizeError,
     OutputFileError,
-    UsageError,
 )
 from ptq_cli.core.files import Content, PartialFolder, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.folders.data_of_files import data_by_file, suffix_of
-from ptq_cli.folders.model_folder import (
-    TOKENIZER,
-    FileRequest,
-    ModelFolder,
-    carried_files,
-    file_requests,
-    lay_out,
-    named_errors,
-    open_folder,
-    own_settings,
-)
+from ptq_cli.folders.file_requests import FileRequest, file_requests, named_errors
+from ptq_cli.folders.folder_layout import carried_files, lay_out
+from ptq_cli.folders.model_folder import ModelFolder, open_folder
+from ptq_cli.folders.suffixes import suffix_of
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
-from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_quantize import (
     MadeQuantization,
     QuantizationResult,
@@ -40,12 +27,11 @@ from ptq_cli.pipeline.run_quantize import (
     is_evaluated,
     make_quantization,
 )
+from ptq_cli.recipe.assignments import Once
 from ptq_cli.setup.output_checks import input_files, require_free_outputs, require_outputs
+from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Request, Resolved, no_data, resolve
 from ptq_cli.setup.run_directory import RunDirectory
-
-# What was made of a folder, as a value and as ``folder.json``.
-
 
 SUMMARY = "folder.json"
 
@@ -107,20 +93,15 @@ class FolderResult:
         return all(item.passed for item in self.files)
 
 
-EXPORT = "export"
-"""Folder of the quantized models in the run directory, if no other one is named."""
-HELD = 1 << 24
-"""Bytes of a file that wait in memory until all files of the folder are finished."""
+EXPORT = "export"  # folder of the quantized models in the run directory, if no other one is named
+HELD = 1 << 24  # bytes of a file that wait in memory until all files of the folder are finished
 
 
 def run_quantize_folder(
     request: Request,
     run: RunDirectory,
     output: Path | None = None,
-    *,
-    evaluate: bool | None = None,
-    restart: bool = False,
-    thumbnails: bool = False,
+    once: Once = Once(),
     progress: ProgressCallback = silent,
 ) -> FolderResult:
     """Quantize each ONNX file of a folder; every file but a checkpoint is written at the end, or none.
@@ -131,8 +112,8 @@ def run_quantize_folder(
     ending = suffix_of(resolved.recipe)
     target = output or run.path / EXPORT
     folder = open_folder(Path(resolved.recipe.model.path or ""), (run.path, target), ending)
-    asked = file_requests(folder, request, resolved, run, target, ending)
-    wanted = is_evaluated(resolved.recipe.gate, request.settings, evaluate, thumbnails=thumbnails)
+    asked = file_requests(folder, resolved, run, target, ending)
+    wanted = is_evaluated(resolved.recipe.gate, request.settings, once)
     if wanted and not any(item.has_evaluation for item in asked):
         raise no_data("evaluation", "--eval-data")
     require_places(folder, resolved, asked, target)
@@ -141,18 +122,9 @@ def run_quantize_folder(
     try:
         for number, item in enumerate(asked, 1):
             progress(Progress(f"file {number} of {len(asked)}: {item.file.as_posix()}", 0, None))
-            make = partial(
-                make_quantization,
-                item.request,
-                item.resolved,
-                item.run,
-                item.output,
-                evaluate=wanted and item.has_evaluation,
-                restart=restart,
-                thumbnails=thumbnails,
-                progress=progress,
-                decided=decided,
-            )
+            work = Work(resolved=item.resolved, run=item.run, progress=progress)
+            own = replace(once, evaluate=wanted and item.has_evaluation)
+            make = partial(make_quantization, work, item.output, own, decided)
             with named_errors(item.file):
                 making.add(item, make)
         result = making.finish(target, ending)
@@ -250,7 +222,7 @@ class _Making:
             item.model.discard()
 
     def _held(self, content: Content) -> Content:
-        """Return the content of a file, a large one on disk."""
+        """The content of a file, a large one on disk."""
         if isinstance(content, Path) or len(content) < HELD:
             return content
         if self._waiting is None:
@@ -274,84 +246,3 @@ def require_places(
     for item in asked:
         require_outputs(item.run, inputs, item.output)
     require_free_outputs([output / file for file in carried_files(folder, output)], inputs)
-
-
-# ``evaluate`` for a folder that was quantized: each file is compared with its float model.
-
-
-EVALUATION = "eval_data"
-
-
-def run_evaluate_folder(
-    request: Request,
-    run: RunDirectory,
-    folder: Path,
-    progress: ProgressCallback = silent,
-    *,
-    restart: bool = False,
-    thumbnails: bool = False,
-) -> dict[Path, EvaluationResult]:
-    """Evaluate the quantized models of a folder, and write a report of each into its run directory.
-
-    Evaluation data may be a folder with a file of each model's name; those without are left out of the
-    result.
-    """
-    summary = run.path / SUMMARY
-    if not summary.is_file():
-        raise MissingStageError(
-            f"'{folder}' is a folder, and '{run.path}' has no results of ptq quantize FOLDER",
-            hint="name a quantized model; a run directory is named with --run",
-        )
-    files = dict(_quantized(summary))
-    named = request.settings.get(EVALUATION)
-    data = data_by_file(named, files)
-    if named is not None:
-        files = {file: name for file, name in files.items() if data[file] is not None}
-    if not files:
-        raise no_data("evaluation", "--eval-data")
-    resolved = resolve(request)
-    tokenizer = next((item for item in (folder / TOKENIZER,) if item.is_file()), None)
-    found = {}
-    for number, (file, name) in enumerate(files.items(), 1):
-        progress(Progress(f"file {number} of {len(files)}: {name.as_posix()}", 0, None))
-        settings = own_settings(request, resolved, {EVALUATION: data[file]}, tokenizer)
-        with named_errors(name):
-            found[name] = run_evaluate(
-                replace(request, settings=settings),
-                RunDirectory(run.path / file.with_suffix("")),
-                folder / name,
-                progress,
-                restart=restart,
-                thumbnails=thumbnails,
-            )
-    return found
-
-
-def require_sole(models: Sequence[Path], shard: str | None) -> None:
-    """Refuse other models beside a folder, and shards of it."""
-    if len(models) > 1 or shard is not None:
-        what = "with --shard" if shard is not None else "together with other models"
-        raise UsageError(
-            f"a folder is not evaluated {what}", hint="name the files in it, each with its --run RUN/NAME"
-        )
-
-
-def _quantized(summary: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield each file that was quantized with its quantized model, both from their folders."""
-    hint = FolderResult.FORMAT.hint
-    try:
-        content = json.loads(summary.read_text(encoding="utf-8"))
-        header, suffix = {key: content[key] for key in FolderResult.FORMAT.header}, str(content["suffix"])
-        files = [str(item["file"]) for item in content["files"] if item["result"] is not None]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ModelFolderError(
-            f"'{summary}' is damaged: it is not a summary of a folder", hint=hint
-        ) from error
-    if header != FolderResult.FORMAT.header:
-        version = header["format_version"]
-        raise ModelFolderError(f"'{summary}' has format version {version}, expected 1", hint=hint)
-    for name in files:
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise ModelFolderError(f"'{summary}' names a file outside the folder: '{name}'", hint=hint)
-        file = Path(name)
-        yield file, file.with_name(f"{file.stem}_{suffix}{file.suffix}")

@@ -1,6 +1,6 @@
-"""``verify`` for a folder: each quantized ONNX file is verified."""
+"""``verify`` and ``prepare`` for a folder: each ONNX file is verified, or becomes the float model."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -8,16 +8,9 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.proof.verification import Verification
 from ptq_cli.folders.data_of_files import data_by_file
-from ptq_cli.folders.model_folder import (
-    TOKENIZER,
-    base_name,
-    carried_files,
-    lay_out,
-    named_errors,
-    open_folder,
-    own_settings,
-    quantized_files,
-)
+from ptq_cli.folders.file_requests import named_errors, own_request
+from ptq_cli.folders.folder_layout import carried_files, lay_out
+from ptq_cli.folders.model_folder import TOKENIZER, base_name, open_folder, quantized_files
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.run_prepare import PrepareResult, make_preparation
 from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
@@ -60,13 +53,9 @@ def run_verify_folder(
     for number, file in enumerate(files, 1):
         progress(Progress(f"file {number} of {len(files)}: {file.name}", 0, None))
         own = {"data": data[named[file]]} if "data" in request.settings else {}
-        settings = own_settings(request, resolved, own, tokenizer)
         with named_errors(file):
-            found.append(run_verify(replace(request, settings=settings), run, file, options, progress))
+            found.append(run_verify(own_request(resolved, own, tokenizer), run, file, options, progress))
     return found
-
-
-# ``prepare`` for a folder: each ONNX file becomes the float model that is measured.
 
 
 def run_prepare_folder(request: Request, output: Path) -> list[PrepareResult]:
@@ -78,10 +67,9 @@ def run_prepare_folder(request: Request, output: Path) -> list[PrepareResult]:
     require_free_outputs(outputs.values(), folder.inputs())
     results, models = [], dict[Path, StoredModel]()
     for file in folder.files:
-        settings = own_settings(request, resolved, {"data": data[file]}, folder.tokenizer)
+        asked = own_request(resolved, {"data": data[file]}, folder.tokenizer, folder.path / file)
         with named_errors(file):
-            asked = resolve(replace(request, model=folder.path / file, settings=settings))
-            result, models[file] = make_preparation(asked, outputs[file])
+            result, models[file] = make_preparation(resolve(asked), outputs[file])
         results.append(result)
     copies = {output / file: (folder.path / file).read_bytes() for file in carried_files(folder, output)}
     layout = lay_out(folder, models, outputs, "")  # It keeps the folder in which files of constants wait.

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 HEADER = ("model", "p50", "CPU time", "samples/s", "speed", "p90", "p99", "speed by CPU time", "runs")
 NUMBERS = tuple(range(1, len(HEADER)))
-WIDEST_LABEL = 20
-"""Characters of a file's name that a column has room for."""
-SMALL = 0.01
-"""The share of every model's run below which operators are added up in one row."""
+WIDEST_LABEL = 20  # characters of a file's name that a column has room for
+SMALL = 0.01  # the share of every model's run below which operators are added up in one row
 MOST_GROWN = 5
 """Operators that the comparison with the first model names."""
 MERGED = "merged"
@@ -194,7 +192,7 @@ def _time(microseconds: float) -> str:
 
 
 def _labels(names: Sequence[str]) -> list[str]:
-    """Return what heads the columns of the models: the names of their files, or numbers if those are long."""
+    """Column titles of the models: the names of their files, or numbers if those are long."""
     short = [Path(name).name for name in names]
     if len(set(short)) < len(short) or max(map(len, short)) > WIDEST_LABEL:
         return [f"({index})" for index, _ in enumerate(names, 1)]

@@ -40,7 +40,7 @@ class BenchedModels:
     notes: tuple[str, ...] = ()
 
     def shaped(self) -> ir.Model:
-        """Return the first graph with the sizes that any of the models fixes, to make up inputs for."""
+        """The first graph with the sizes that any of the models fixes, to make up inputs for."""
         graph, shapes = self.graphs[0].clone(), {spec.name: spec.shape for spec in self.specs}
         for value in graph.graph.inputs:
             if value.name in shapes and value.shape is not None:
@@ -49,13 +49,13 @@ class BenchedModels:
         return graph
 
     def targets(self, target: Target) -> tuple[Target, ...]:
-        """Return the target that each file is for; ``target`` if it does not say one of ptq's own."""
+        """The target that each file is for; ``target`` if it does not say one of ptq's own."""
         noted = [graph.metadata_props.get(TARGET, "") for graph in self.graphs]
         others = {name: load_target(name) for name in {*noted} - {target.name} if name in known_targets()}
         return tuple(others.get(name, target) for name in noted)
 
     def engines(self, names: Sequence[str], target: Target) -> tuple[Engine, ...]:
-        """Return the runtimes of these names; without any, those of the targets that the files are for."""
+        """The runtimes of these names; without any, those of the targets that the files are for."""
         for name in names:
             require_known("runtime", name, tuple(ENGINES))
         found = [ENGINES[name] for name in names] or [
@@ -71,7 +71,7 @@ class BenchedModels:
 def open_models(
     paths: Sequence[Path], values: Mapping[str, Any], batch_axis: Mapping[str, int | str]
 ) -> BenchedModels:
-    """Return the models of files."""
+    """The models of files."""
     graphs = [_load(path) for path in paths]
     timed = _with_fixed(graphs, paths, values)
     notes = [
@@ -90,7 +90,7 @@ def open_models(
 
 
 def shown_names(paths: Sequence[Path]) -> list[str]:
-    """Return the names of files, with their folders if two have the same name.
+    """The names of files, with their folders if two have the same name.
 
     Example:
         >>> shown_names([Path("a/x.onnx"), Path("a/y.onnx")])
@@ -131,7 +131,7 @@ def _with_fixed(
 
 
 def _common_inputs(paths: Sequence[Path], specs: Sequence[tuple[TensorSpec, ...]]) -> tuple[TensorSpec, ...]:
-    """Return the inputs that all models take: a size that one of them fixes is fixed."""
+    """The inputs that all models take: a size that one of them fixes is fixed."""
     common = {spec.name: spec for spec in specs[0]}
     for path, others in zip(paths[1:], specs[1:], strict=True):
         for name in sorted({*common, *(spec.name for spec in others)}):

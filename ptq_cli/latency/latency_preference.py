@@ -23,7 +23,7 @@ from ptq_cli.setup.served_inputs import inputs_of_recipe, served_batch
 def prefer_latency(
     model: ir.Model, plan: Plan, resolved: Resolved, progress: ProgressCallback = silent
 ) -> LatencyPreference:
-    """Return which layers are faster in float, by the recipe's profile or by a measurement on this machine.
+    """Which layers are faster in float, by the recipe's profile or by a measurement on this machine.
 
     A model that is too fast to measure, and a machine that is too busy, decide nothing: everything stays in
     integers, and ``undecided`` says why.
@@ -52,7 +52,7 @@ def prefer_latency(
 def profile_here(
     model: ir.Model, plan: Plan, resolved: Resolved, progress: ProgressCallback = silent
 ) -> MachineProfile:
-    """Return the profile of a model on this machine, for the batch and the threads of the recipe."""
+    """The profile of a model on this machine, for the batch and the threads of the recipe."""
     target, asked = resolved.target, resolved.recipe.export.serve_batch
     engine = engine_of(target)
     if engine is None or not engine.has_profiler:

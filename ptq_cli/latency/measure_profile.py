@@ -10,15 +10,14 @@ import numpy as np
 import onnx_ir as ir
 import onnxruntime
 
-from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range, scale_from_amax
-from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.latency.operator_times import OperatorTimes, fast_runs, operator_times
+from ptq_cli.latency.integer_twin import integer_twin
+from ptq_cli.latency.operator_times import OperatorTimes, operator_times
+from ptq_cli.latency.run_times import fast_runs
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.integer_operators import MICROSOFT
-from ptq_cli.models.pair_operators import CLAMPS, dequantized_by, is_pair_node, quantized_by
+from ptq_cli.models.pair_operators import dequantized_by, is_pair_node, quantized_by
 from ptq_cli.placement.fastest_placement import (
     Seam,
     circuit_of_profile,
@@ -28,27 +27,22 @@ from ptq_cli.placement.fastest_placement import (
 )
 from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.plan.bound_shapes import bind_shapes
-from ptq_cli.plan.graph_questions import clip_bound
-from ptq_cli.plan.sites import ActivationSite, Plan
+from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import QUICK_GELU, Target
-from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.float_forms import write_float_forms, write_runtime_operators
-from ptq_cli.qdq.write.quantize_graph import quantize_in_place
-from ptq_cli.qdq.write.site_parameters import decide_all
+from ptq_cli.qdq.write.float_forms import write_float_forms
 
 SEAM = Seam(fixed=6.0, element=0.0004)
 """Where the search begins: measured with ONNX Runtime 1.31 on x86-64 with VNNI."""
-SEAM_SCALES = (0.25, 4.0)
-"""What a machine's may differ by; more is a disturbed measurement."""
+SEAM_SCALES = (0.25, 4.0)  # what a machine's may differ by; more is a disturbed measurement
 
 
 def runtime_version() -> str:
-    """Return the runtime that profiles are measured with."""
+    """The runtime that profiles are measured with."""
     return f"onnxruntime {onnxruntime.__version__}"
 
 
 def operators_digest(model: ir.Model) -> str:
-    """Return a digest of the operators, their names and the shapes of their constants; of no numbers."""
+    """A digest of the operators, their names and the shapes of their constants; of no numbers."""
     lines = []
     for node in model.graph:
         shapes = [
@@ -70,7 +64,7 @@ def measure_profile(
     seconds: float = 6.0,
     progress: ProgressCallback = silent,
 ) -> MachineProfile:
-    """Return how long each node of a model takes on this machine.
+    """How long each node of a model takes on this machine.
 
     The float model, and one with everything in integers that can be, are profiled. The placement that follows
     is then measured as a whole, and says what a tensor costs between the two.
@@ -118,7 +112,7 @@ def _with_seam_of_here(
     extremes: tuple[ir.Model, ir.Model],
     seconds: float,
 ) -> MachineProfile:
-    """Return the profile with the seam that explains the time of a placement that has some.
+    """The profile with the seam that explains the time of a placement that has some.
 
     The float model and the integer one take turns with it, and say how much slower or faster the machine has
     become since they were profiled.
@@ -140,7 +134,7 @@ def _with_seam_of_here(
 
 
 def _by_owner(found: OperatorTimes, owners: Mapping[str, str]) -> Mapping[str, float]:
-    """Return the microseconds of each node of the float model, by its name."""
+    """The microseconds of each node of the float model, by its name."""
     spent: dict[str, float] = {}
     for name, time in found.by_node.items():
         if (owner := owners.get(name)) is not None:
@@ -149,7 +143,7 @@ def _by_owner(found: OperatorTimes, owners: Mapping[str, str]) -> Mapping[str, f
 
 
 def _owners(model: ir.Model, written: ir.Model) -> dict[str, str]:
-    """Return the node of the float model that each node of one written for a target computes, by name.
+    """The node of the float model that each node of one written for a target computes, by name.
 
     Pairs that are left belong to no node: they are what a tensor costs between integers and floats. Those
     around an operator of the runtime's own belong to it, since no placement has it without them.
@@ -165,39 +159,3 @@ def _owners(model: ir.Model, written: ir.Model) -> dict[str, str]:
             pairs = [dequantized_by(node.inputs[0]), *quantized_by(node.outputs[0])]
             owners.update({pair.name or "": name for pair in pairs if pair is not None})
     return owners
-
-
-# A model with everything in integers that a target has integers for, whose ranges are made up. How long it
-# takes does not depend on its ranges, so it can be measured where there is no calibration.
-
-
-RANGE = (-4.0, 4.0)
-
-
-def integer_twin(model: ir.Model, plan: Plan, target: Target) -> ir.Model:
-    """Return a quantized copy of a model for measurements of time alone."""
-    twin = model.clone()
-    producers = {value.name: node for node in every_node(model.graph) for value in node.outputs}
-
-    def decide(site: ActivationSite) -> QuantParameters:
-        low, high = _range(producers.get(site.source))
-        if not site.symmetric and isinstance(site.format, IntegerFormat):
-            return parameters_from_range(low, high, site.format)
-        scale = scale_from_amax(max(-low, high), site.format)
-        middle = 0 if site.format.signed else int(site.format.qmax + 1) // 2
-        return QuantParameters(scale, np.asarray(middle), site.format)
-
-    quantize_in_place(twin, plan, decide_all(twin, plan, decide))
-    write_runtime_operators(twin, plan)
-    pad_channels(twin, target.weight.channel_multiple, target.activation.channel_multiple)
-    return twin
-
-
-def _range(producer: ir.Node | None) -> tuple[float, float]:
-    """Return a range that makes a Relu or Clip before it redundant, as a calibrated one does."""
-    if producer is None or producer.op_type not in CLAMPS:
-        return RANGE
-    low, high = (
-        (0.0, None) if producer.op_type == "Relu" else (clip_bound(producer, 1), clip_bound(producer, 2))
-    )
-    return (RANGE[0] if low is None else low, RANGE[1] if high is None else high)

@@ -1,4 +1,4 @@
-"""The time of each operator of a model, as the graph has them before ONNX Runtime optimizes it."""
+"""The time of each node of a model, as its graph is before it is optimized, and of each type of operator."""
 
 import json
 import tempfile
@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import perf_counter, thread_time
 from typing import Annotated
 
 import numpy as np
@@ -14,81 +13,14 @@ import onnx
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
+from ptq_cli.latency.run_times import FAST, take_clocks, whole_runs
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.runtime.engine import MARK, marked_graph
 from ptq_cli.runtime.session import Session, Written
 
-# How long a run of a model takes where other work is done, too: sessions take turns, and fast runs count.
-
-
-FAST = 0.1
-"""The quantile of the runs that counts: other work on the machine only ever adds time."""
-FEWEST_RUNS, MOST_RUNS = 8, 200
-RUNS_A_TURN = 4
-"""The first of them finds the caches full of another model, and is not among the fast ones."""
-LONG = 0.05
-"""Seconds of a run that the caches matter little for. A turn has one of them, and four turns are enough."""
-FEWEST_LONG_RUNS = 4
-
-
-@dataclass(frozen=True)
-class WholeRuns:
-    """How long runs of a whole model take."""
-
-    fast: float
-    spread: float
-
-
-def fast_runs(
-    models: Sequence[StoredModel], batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
-) -> list[WholeRuns]:
-    """Return how long a run of each model takes, in turns."""
-    sessions = [Session(model, threads=threads) for model in models]
-    times = take_clocks(sessions, batches, threads=threads, seconds=seconds)
-    return [whole_runs(runs) for runs in times]
-
-
-def take_clocks(
-    sessions: Sequence[Session], batches: Sequence[Mapping[str, Array]], *, threads: int, seconds: float
-) -> list[list[float]]:
-    """Let sessions take turns, and return the microseconds of each run of each.
-
-    That is processor time of one thread, which leaves out what other processes do, and time by the clock of
-    several.
-    """
-    clock = thread_time if threads == 1 else perf_counter
-    times: list[list[float]] = [[] for _ in sessions]
-    began = perf_counter()
-    for session in sessions:
-        session.run(batches[0])  # It allocates, and is not counted.
-    is_long = perf_counter() - began > LONG * len(sessions)
-    runs, fewest = (1, FEWEST_LONG_RUNS) if is_long else (RUNS_A_TURN, FEWEST_RUNS)
-    began, count = perf_counter(), 0
-    while count < fewest or (perf_counter() - began < seconds and count < MOST_RUNS):
-        for session, found in zip(sessions, times, strict=True):
-            for run in range(runs):
-                start = clock()
-                session.run(batches[(count + run) % len(batches)])
-                found.append((clock() - start) * 1e6)
-        count += runs
-    return times
-
-
-def whole_runs(times: Sequence[float]) -> WholeRuns:
-    """Return what the times of some runs say.
-
-    Example:
-        >>> whole_runs([20.0] * 9 + [10.0])
-        WholeRuns(fast=19.0, spread=1.0526315789473684)
-    """
-    fast, middle = np.quantile(times, (FAST, 0.5))
-    return WholeRuns(float(fast), float(middle / fast))
-
-
 SUFFIX = "_kernel_time"
 REORDERS = "Reorder"
-MOST_MERGED = 16
-"""Nodes in one kernel, about."""
+MOST_MERGED = 16  # nodes in one kernel, about
 
 
 @dataclass(frozen=True)
@@ -172,7 +104,7 @@ class ProfiledSession:
         self.session = Session(stored, threads=threads, writes=writes)
 
     def end(self) -> tuple[NodeTime, ...]:
-        """Return the time of each node of the graph, in the graph's order, from all runs so far."""
+        """The time of each node of the graph, in the graph's order, from all runs so far."""
         events = json.loads(Path(self.session.end_profile()).read_text(encoding="utf-8"))
         optimized = onnx.load(self._optimized, load_external_data=False)
         kernels, times = _kernel_times(events), [0.0] * len(self._nodes)
@@ -185,7 +117,7 @@ class ProfiledSession:
 
 
 def _kernel_times(events: Sequence[Mapping[str, object]]) -> dict[str, float]:
-    """Return the microseconds of each kernel, from ONNX Runtime's profile."""
+    """The microseconds of each kernel, from ONNX Runtime's profile."""
     times: dict[str, list[float]] = defaultdict(list)
     for event in events:
         name = str(event.get("name", ""))
@@ -195,7 +127,7 @@ def _kernel_times(events: Sequence[Mapping[str, object]]) -> dict[str, float]:
 
 
 def _origins(graph: onnx.GraphProto, nodes: Sequence[ir.Node]) -> dict[str, int]:
-    """Return which node each kernel belongs to, by its name; what only reorders belongs to what it reads."""
+    """Which node each kernel belongs to, by its name; what only reorders belongs to what it reads."""
     positions = {node: index for index, node in enumerate(nodes)}
     made_by: dict[str, int] = {}
     found: dict[str, int] = {}
@@ -222,7 +154,7 @@ def _origins(graph: onnx.GraphProto, nodes: Sequence[ir.Node]) -> dict[str, int]
 
 
 def _main_node(kernel: str, last: ir.Node, nodes: Collection[ir.Node]) -> ir.Node:
-    """Return which of the nodes that were merged into a kernel it is named for: FusedConv is a Conv.
+    """Which of the nodes that were merged into a kernel it is named for: FusedConv is a Conv.
 
     Its name is often that of the last one, such as an activation function or a normalization.
     """
@@ -235,9 +167,6 @@ def _main_node(kernel: str, last: ir.Node, nodes: Collection[ir.Node]) -> ir.Nod
     # The longest name: a MatMulIntegerToFloat is a MatMul, and not the Mul behind it.
     named = [node for node in merged if node.op_type in kernel]
     return max(named, key=lambda node: len(node.op_type)) if named else last
-
-
-# The times of a model's nodes, added up by the type of their operator.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +182,7 @@ class OperatorSummary:
 
 
 def by_operator(nodes: Sequence[NodeTime]) -> tuple[OperatorSummary, ...]:
-    """Return what each type of operator takes, the slowest first.
+    """Time of each type of operator, the slowest first.
 
     Example:
         >>> nodes = [NodeTime("a", "Conv", 30.0), NodeTime("b", "Relu", 0.0), NodeTime("c", "Conv", 10.0)]
@@ -272,7 +201,7 @@ def by_operator(nodes: Sequence[NodeTime]) -> tuple[OperatorSummary, ...]:
 
 
 def growth(first: Sequence[NodeTime], other: Sequence[NodeTime]) -> tuple[tuple[str, float], ...]:
-    """Return the types of operators that take longer in another model than in the first, and by how much.
+    """The types of operators that take longer in another model than in the first, and by how much.
 
     Units:
         microseconds; the largest difference first.
@@ -283,7 +212,7 @@ def growth(first: Sequence[NodeTime], other: Sequence[NodeTime]) -> tuple[tuple[
 
 
 def scaled_to(nodes: Sequence[NodeTime], microseconds: float) -> tuple[NodeTime, ...]:
-    """Return the nodes with times that add up to those of a run without profiling, which costs time itself.
+    """The nodes with times that add up to those of a run without profiling, which costs time itself.
 
     Example:
         >>> nodes = [NodeTime("a", "Conv", 3.0), NodeTime("", "Add", 1.0)]

@@ -26,15 +26,20 @@ from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import at_level
 from ptq_cli.runtime.machine import thread_counts
 from ptq_cli.runtime.timing import Duration
-from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
-from ptq_cli.setup.resolve import Request, Resolved, resolve, with_run_data
+from ptq_cli.setup.remembered_data import with_run_data
+from ptq_cli.setup.resolve import Request, Resolved, resolve
 from ptq_cli.setup.run_directory import RunDirectory
-from ptq_cli.setup.served_inputs import ServedInputs, batches_of, inputs_of_recipe
+from ptq_cli.setup.served_inputs import (
+    MADE_UP,
+    ServedInputs,
+    batches_of,
+    inputs_of_recipe,
+    made_up_batches,
+    own_batch_size,
+)
 
-PROFILED = 0.2
-"""The share of the time of a scenario that the profile of each model takes in addition."""
-LONGEST_PROFILE = 3.0
-"""Seconds."""
+PROFILED = 0.2  # the share of the time of a scenario that the profile of each model takes in addition
+LONGEST_PROFILE = 3.0  # seconds
 MICROSECONDS = 1e6
 
 
@@ -140,7 +145,7 @@ def run_bench(
     )
     beside = next((file for path in paths if (file := RunDirectory(path.parent).recipe).is_file()), None)
     resolved = resolve(request, otherwise=file_layer(beside) if beside is not None else None)
-    resolved = with_run_data(resolved, request, beside)
+    resolved = with_run_data(resolved, beside)
     threads = _threads(options.threads, resolved)
     for path in paths:
         progress(Progress(f"reading {path.name}", 0, None))
@@ -200,7 +205,7 @@ def _measured(
 def _at_levels(
     opened: BenchedModels, engines: Sequence[Engine], options: BenchOptions, resolved: Resolved
 ) -> tuple[Engine, ...]:
-    """Return the runtimes at each level that is asked for; of models with weights in blocks, at two."""
+    """The runtimes at each level that is asked for; of models with weights in blocks, at two."""
     recipe, asked = resolved.recipe, tuple(dict.fromkeys(options.accuracy_levels))
     for level in asked:
         check_recipe(replace(recipe, runtime=replace(recipe.runtime, accuracy_level=level)))
@@ -236,7 +241,7 @@ def _inputs_of(batches: Sequence[Mapping[str, Array]]) -> tuple[TensorSpec, ...]
 def _inputs(
     request: Request, resolved: Resolved, graph: ir.Model, specs: Sequence[TensorSpec], batch: int
 ) -> ServedInputs:
-    """Return samples of the data that were asked for, else of those in the recipe, else made-up ones."""
+    """Samples of the data that were asked for, else of those in the recipe, else made-up ones."""
     recipe = resolved.recipe
     if "data" in request.settings and recipe.calibration.data is not None:
         data = recipe.calibration.data

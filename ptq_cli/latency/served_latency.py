@@ -40,8 +40,7 @@ from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.setup.served_inputs import inputs_of_recipe, served_batch
 
-PROFILED_SECONDS = 1.0
-"""For which each of the two models is profiled, if the quantized one is slower."""
+PROFILED_SECONDS = 1.0  # for which each of the two models is profiled, if the quantized one is slower
 SAME_MODEL = "no layer is quantized, so it is the same model as the float one"
 LAST_HINT = "ptq bench measures for longer; if the model stays slower, serve the float model"
 """Where nothing else could be exported."""
@@ -82,7 +81,7 @@ def served_latency(
     run: RunDirectory,
     progress: ProgressCallback,
 ) -> tuple[Times, ...]:
-    """Return how fast each quantized model is, with the causes and a warning where it is slower.
+    """How fast each quantized model is, with the causes and a warning where it is slower.
 
     What cannot be measured is an error only if a limit depends on it: the result says why. Without a limit,
     nothing is measured of a model for a target that names no runtime, and of one above 2 GB.
@@ -108,7 +107,7 @@ def served_latency(
 
 
 def _unmeasured(resolved: Resolved, float_model: StoredModel, item: QuantizedFile, *, limited: bool) -> str:
-    """Return why nothing is measured of a model; an empty text if it is."""
+    """Why nothing is measured of a model; an empty text if it is."""
     if limited:
         return ""
     if not resolved.recipe.evaluation.latency:
@@ -162,7 +161,7 @@ def _own_file(
     threads: int,
     engine: Engine,
 ) -> _OwnFile:
-    """Return the user's own file, with the inputs fixed that the recipe fixes; nothing if it is not ONNX."""
+    """The user's own file, with the inputs fixed that the recipe fixes; nothing if it is not ONNX."""
     path = Path(settings.path or "")
     if not path.is_file():  # An evaluation needs the prepared model alone.
         return _OwnFile()
@@ -209,7 +208,7 @@ def _causes(
     latency: Latency,
     inputs: Sequence[Mapping[str, Array]],
 ) -> tuple[LatencyCause, ...]:
-    """Return where the quantized model loses time, by a profile of both."""
+    """Where the quantized model loses time, by a profile of both."""
     graphs = float_model.load(), quantized.model.load()
     times = []
     for graph, whole in zip(graphs, (latency.float_ms, latency.quantized_ms), strict=True):
@@ -235,7 +234,7 @@ def _hint(resolved: Resolved, run: RunDirectory, batch: int, threads: int) -> st
 
 
 def _hint_of(layers: Sequence[LayerEntry], resolved: Resolved, otherwise: str) -> str:
-    """Return what to do about a slow model with these layers."""
+    """Hint for a slow model with these layers."""
     if any(layer.reason.startswith(BY_LATENCY) for layer in layers):
         if resolved.recipe.export.profile is not None:
             return "ptq export --prefer latency measures this machine if 'export.profile' is not set"

@@ -9,8 +9,7 @@ import onnx_ir as ir
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.models.pair_operators import QUANTIZE, is_pair_node
 
-LEAST_LOSS = 0.05
-"""Of the float model's time; less is within the error of a short measurement."""
+LEAST_LOSS = 0.05  # of the float model's time; less is within the error of a short measurement
 MOST_CAUSES = 3
 INPUTS, OUTPUTS = "the conversion of the inputs to integers", "the conversion of the outputs to floats"
 
@@ -31,7 +30,7 @@ def slower_operators(
     floating: Mapping[str, float],
     quantized: Mapping[str, float],
 ) -> tuple[SlowerOperators, ...]:
-    """Return where a quantized model loses time, the largest loss first, at most three.
+    """Where a quantized model loses time, the largest loss first, at most three.
 
     ``integer`` names the layers that are to be computed in integers.
 
@@ -60,7 +59,7 @@ def slower_operators(
 def _computed_in_float(
     quantized_model: ir.Model, integer: Collection[str], quantized: Mapping[str, float]
 ) -> set[str]:
-    """Return the operators that have no integers, and those whose result takes time to be quantized again."""
+    """The operators that have no integers, and those whose result takes time to be quantized again."""
     found = set[str]()
     for node in quantized_model.graph:
         if is_pair_node(node):
@@ -72,7 +71,7 @@ def _computed_in_float(
 
 
 def _owner(node: ir.Node, nodes: Mapping[str, ir.Node], computed: Collection[str]) -> str:
-    """Return the node of the float model that one of the quantized model belongs to, or what it does."""
+    """The node of the float model that one of the quantized model belongs to, or what it does."""
     if not is_pair_node(node):
         name = node.name or ""
         whole = name if name in nodes else name.rpartition("/")[0]

@@ -13,7 +13,7 @@ from ptq_cli.calibdata.bind import BoundDataset, bind_inputs, fit_dataset, fixed
 from ptq_cli.calibdata.carries import named_carries
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.decode_ahead import decoded_ahead
-from ptq_cli.calibration.collect import collect, counting_on
+from ptq_cli.calibration.collect import CountedTensors, collect, counting_on
 from ptq_cli.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.calibration.open_forward import open_forward
 from ptq_cli.collectors.calibration_file import Calibration
@@ -286,12 +286,14 @@ class _Counter:
         found, _, _ = collect(
             self.forward,
             [batch],
-            inputs=self.inputs,
-            taps=self.taps,
-            method="histogram",
-            threads=machine.threads if machine.device.is_host else min(machine.threads, 2),
-            make_tapped=counting_on(machine.device),
-            allow_nonfinite=allow_nonfinite,
-            nested=self.nested,
+            CountedTensors(
+                inputs=self.inputs,
+                taps=self.taps,
+                method="histogram",
+                make_tapped=counting_on(machine.device),
+                allow_nonfinite=allow_nonfinite,
+                nested=self.nested,
+            ),
+            machine.threads if machine.device.is_host else min(machine.threads, 2),
         )
         return found

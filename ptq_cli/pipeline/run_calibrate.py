@@ -1,52 +1,33 @@
 """``calibrate``: run the calibration set once, and keep its statistics."""
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from ptq_cli.calibdata.bind import is_step
-from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
+from ptq_cli.calibdata.dataset.selection import WHOLE
 from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.calibration.calibration_checkpoint import resume
-from ptq_cli.calibration.measure import (
-    CalibrationSubject,
-    measure_part,
-    open_subject,
-    provenance_of,
-    require_samples_seen,
-)
-from ptq_cli.collectors.calibration_file import (
-    Calibration,
-    calibration_bytes,
-    load_calibration,
-    parse_calibration,
-    save_calibration,
-)
+from ptq_cli.calibration.count_batches import STAGE, Counting
+from ptq_cli.calibration.measure import measure_part, provenance_of, require_samples_seen
+from ptq_cli.calibration.subject import CalibrationSubject, open_subject
+from ptq_cli.collectors.calibration_file import Calibration, calibration_bytes
 from ptq_cli.collectors.tensor_statistics import NonFinite
 from ptq_cli.core.arithmetic import ZERO_AMAX
 from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
-from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recover.recovery_effects import Rescaling
 from ptq_cli.recover.rescaling import rescaled
 from ptq_cli.runtime.cuda import require_device
-from ptq_cli.runtime.machine import Machine
 from ptq_cli.setup.output_checks import input_files, require_outputs
-from ptq_cli.setup.ranks import Ranks, find_ranks, require_single
-from ptq_cli.setup.resolve import Request, Resolved, resolve
+from ptq_cli.setup.parts import Work, opened_part
+from ptq_cli.setup.resolve import Request, resolve
 from ptq_cli.setup.resumable import NO_CHECKPOINTS, discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    from ptq_cli.setup.distributed import Group
-
-
-# What a calibration returns, and the files that it writes.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +81,11 @@ class Calibrated:
     files: Mapping[Path, Content]
 
 
-def assemble(
-    subject: CalibrationSubject,
-    calibration: Calibration,
-    recipe: Recipe,
-    run: RunDirectory,
-    changed: tuple[Rescaling, ...] = (),
+def _assembled(
+    subject: CalibrationSubject, calibration: Calibration, work: Work, changed: tuple[Rescaling, ...] = ()
 ) -> Calibrated:
-    """Return the files of a calibration, and what to tell of it."""
+    """The files of a calibration, and what to tell of it."""
+    recipe, run = work.resolved.recipe, work.run
     model, provenance = subject.model, calibration.provenance
     files: dict[Path, Content] = {
         **model.stored.files(run.float_model),
@@ -147,87 +125,43 @@ def run_calibrate(
 
     Nothing but checkpoints is written before everything succeeded.
     """
-    part = parse_shard(shard) if shard is not None else WHOLE
-    ranks = find_ranks(os.environ)
-    require_single(ranks if shard is not None else None, "one shard")
-    is_first = ranks is None or ranks.is_first
-    with joined_ranks(ranks) as group:
+    with opened_part(shard) as part:
         resolved = resolve(request)
         require_outputs(run, input_files(resolved.recipe))
-        if ranks is not None:
-            resolved = replace(resolved, machine=machine_of_rank(resolved.machine, ranks))
+        resolved = part.on_own_machine(resolved)
         require_device(resolved.machine.device)
-        if restart and is_first:
+        if restart and part.is_first:
             discard_checkpoint(run.checkpoint)
         opened = open_subject(resolved, progress, run.float_model)
-        request, resolved = opened.as_given(request, resolved)
-        subject, changed = rescaled(opened, resolved, progress)
-        made = make_calibration(subject, request, resolved, run, progress, part, changed=changed, group=group)
-        if is_first:
+        work = Work(resolved=opened.as_given(resolved), run=run, part=part, progress=progress)
+        subject, changed = rescaled(opened, work.resolved, progress)
+        made = make_calibration(subject, work, changed)
+        if part.is_first:
             write_together(made.files)
             discard_checkpoint(run.checkpoint)
     return made.result
 
 
-@contextmanager
-def joined_ranks(ranks: Ranks | None) -> "Iterator[Group | None]":
-    """Join the processes that torchrun started until all are done; None is given to a single process."""
-    if ranks is None:
-        yield None
-        return
-    from ptq_cli.setup.distributed import joined
-
-    with joined(ranks) as group:
-        yield group
-        group.wait_for_all("written")
-
-
-def machine_of_rank(machine: Machine, ranks: Ranks) -> Machine:
-    """Return the rank's own part of the machine: its threads, and a GPU."""
-    device = machine.device.for_rank(ranks.local_rank)
-    return replace(machine, device=device, threads=ranks.threads(machine.threads))
-
-
 def make_calibration(
-    subject: CalibrationSubject,
-    request: Request,
-    resolved: Resolved,
-    run: RunDirectory,
-    progress: ProgressCallback,
-    shard: Shard = WHOLE,
-    *,
-    changed: tuple[Rescaling, ...] = (),
-    group: "Group | None" = None,
+    subject: CalibrationSubject, work: Work, changed: tuple[Rescaling, ...] = ()
 ) -> Calibrated:
-    """Run the data through the model, from the last checkpoint on; only checkpoints are written.
-
-    The processes of a ``group`` run a share each, and have no checkpoints: the shards of one rank do not
-    continue those of another, as ``--shard`` does.
-    """
-
-    def tell(note: str) -> None:
-        progress(Progress("calibrate", 0, None, note))
-
-    begun = provenance_of(subject, request, resolved, run, shard if group is None else group.shard)
-    settings = resolved.recipe.calibration
-    if group is not None:
-        part = measure_part(
-            subject, settings, resolved.machine, begun, progress, after_batch=group.after_batch
-        )
-        merged = group.merge(part, calibration_bytes, parse_calibration, group.next_place())
-        require_samples_seen(merged.provenance)
-        return assemble(subject, merged, resolved.recipe, run, changed)
-    if subject.data is None and shard is WHOLE:
-        return assemble(subject, Calibration(replace(begun, share=None), {}), resolved.recipe, run)
-    initial = writer = None
-    if subject.dataset.is_resumable:
-        path, measured, every = run.checkpoint, subject.measured, resolved.recipe.runtime.checkpoint_every
-        begun, initial, writer = resume(
-            path, begun, measured, every, tell, load=load_calibration, save=save_calibration
-        )
+    """Run the part's data through the model, from the last checkpoint on; only checkpoints are written."""
+    resolved, part = work.resolved, work.part
+    begun = provenance_of(subject, work)
+    if subject.data is None and part.shard is WHOLE:
+        return _assembled(subject, Calibration(replace(begun, share=None), {}), work)
+    counting = Counting(progress=work.progress)
+    if part.group is not None:
+        counting = replace(counting, after_batch=part.go_on)
+    elif subject.dataset.is_resumable:
+        every = resolved.recipe.runtime.checkpoint_every
+        tell = partial(work.tell, stage=STAGE)
+        begun, initial, writer = resume(work.run.checkpoint, begun, subject.measured, every, tell)
+        counting = replace(counting, checkpoints=writer, initial=initial)
     else:
-        tell(NO_CHECKPOINTS)
-    calibration = measure_part(
-        subject, settings, resolved.machine, begun, progress, checkpoints=writer, initial=initial
-    )
-    return assemble(subject, calibration, resolved.recipe, run, changed)
+        work.tell(NO_CHECKPOINTS, STAGE)
+    calibration = measure_part(subject, resolved, begun, counting)
+    if part.group is not None:
+        calibration = part.group.merge(calibration)
+        require_samples_seen(calibration.provenance)
+    return _assembled(subject, calibration, work, changed)

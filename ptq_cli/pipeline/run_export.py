@@ -67,8 +67,6 @@ from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
 
-# What an export returns: the result, and the files of a model that is not written yet.
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult:
@@ -283,7 +281,7 @@ def _context(source: CalibratedModel, data: RecoveryData, *, keeps_on_interrupt:
 def _stored(
     source: CalibratedModel, made: DecidedModel, recovery: Recovery | None, *, taken: int
 ) -> Exported:
-    """Return the bytes of a quantized model whose integers are written into its graph."""
+    """The bytes of a quantized model whose integers are written into its graph."""
     resolved, calibration, path, run = source.resolved, source.calibration, source.output, source.run
     recipe, target, asked = resolved.recipe, resolved.target, tensor_recipe(resolved.recipe)
     _finish(made, target)
@@ -305,7 +303,7 @@ def _stored(
 
 
 def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:
-    """Return whether weights are chosen again; for ``all`` not where that takes minutes and wins little."""
+    """Whether weights are chosen again; for ``all`` not where that takes minutes and wins little."""
     if ROUND not in recovery_rungs(settings):
         return False
     found = made.float_layers
@@ -358,7 +356,7 @@ def _result(
     method: str,
     kernels: KernelCounts | None,
 ) -> ExportResult:
-    """Return the result but for recovery; ``sizes`` are those of the float file and of the quantized one."""
+    """The result; ``sizes`` are those of the float file and of the quantized one."""
     target, asked = source.resolved.target, tensor_recipe(source.resolved.recipe)
     placement = made.placement
     return ExportResult(
@@ -408,7 +406,7 @@ def _kernels(stored: StoredModel, made: DecidedModel, target: Target) -> KernelC
 
 
 def _uncounted(made: DecidedModel) -> str:
-    """Return why the runtime is not asked in passing what it makes of a graph, or an empty string."""
+    """Why the runtime is not asked in passing what it makes of a graph, or an empty string."""
     nodes = made.model.graph.num_nodes()
     if nodes > COUNTED_NODES:
         return f"the graph has {nodes:,} nodes"

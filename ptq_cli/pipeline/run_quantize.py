@@ -1,11 +1,11 @@
 """``quantize``: calibrate, export and, where that is asked for, evaluate; all in one."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from ptq_cli.calibration.measure import open_subject
+from ptq_cli.calibration.subject import open_subject
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import ProgressCallback, silent
@@ -14,24 +14,25 @@ from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.latency.served_latency import QuantizedFile, require_served_batch, served_latency
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet, fit_evaluation
-from ptq_cli.pipeline.evaluation.made_reports import Evaluated, EvaluationResult
+from ptq_cli.pipeline.evaluation.evaluation_set import fit_evaluation
+from ptq_cli.pipeline.evaluation.reports import EvaluationResult
 from ptq_cli.pipeline.exporting.decide_model import CalibratedModel
 from ptq_cli.pipeline.exporting.decided_once import DecidedWeights
 from ptq_cli.pipeline.exporting.exported_file import Pair
 from ptq_cli.pipeline.exporting.written_metadata import report_layers
-from ptq_cli.pipeline.run_calibrate import Calibrated, CalibrationResult, make_calibration
+from ptq_cli.pipeline.run_calibrate import CalibrationResult, make_calibration
 from ptq_cli.pipeline.run_evaluate import make_evaluations
-from ptq_cli.pipeline.run_export import Exported, ExportResult, discard_recovery, make_export
+from ptq_cli.pipeline.run_export import ExportResult, discard_recovery, make_export
 from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
-from ptq_cli.plan.sites import Plan
+from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.recover.recovery_data import recovery_data
 from ptq_cli.recover.rescaling import rescaled
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.output_checks import input_files, require_outputs
-from ptq_cli.setup.resolve import Request, Resolved, open_data, resolve
+from ptq_cli.setup.parts import Work
+from ptq_cli.setup.resolve import Request, open_data, resolve
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -69,47 +70,32 @@ def asks_for_evaluation(settings: Mapping[str, Any]) -> bool:
     return any(settings.get(name) for name in ("eval_data", "eval_samples", "metric", "with_pytorch"))
 
 
-def is_evaluated(
-    gate: GateSettings, settings: Mapping[str, Any], evaluate: bool | None, *, thumbnails: bool = False
-) -> bool:
+def is_evaluated(gate: GateSettings, settings: Mapping[str, Any], once: Once) -> bool:
     """Tell whether a quantization ends with an evaluation: as it is asked, or if a setting needs one.
 
     Example:
-        >>> gate = GateSettings()
-        >>> is_evaluated(gate, {}, None), is_evaluated(gate, {"eval_data": "eval.npz"}, None)
+        >>> gate, once = GateSettings(), Once()
+        >>> is_evaluated(gate, {}, once), is_evaluated(gate, {"eval_data": "eval.npz"}, once)
         (False, True)
     """
-    if evaluate is not None:
-        return evaluate
-    return thumbnails or gate.has_limits or asks_for_evaluation(settings)
+    if once.evaluate is not None:
+        return once.evaluate
+    return once.thumbnails or gate.has_limits or asks_for_evaluation(settings)
 
 
 def run_quantize(
     request: Request,
     run: RunDirectory,
     output: Path | None = None,
-    *,
-    evaluate: bool | None = None,
-    restart: bool = False,
-    thumbnails: bool = False,
+    once: Once = Once(),
     progress: ProgressCallback = silent,
 ) -> QuantizationResult:
     """Calibrate, export, and evaluate; every file but a checkpoint is written at the end, or none.
 
-    If ``evaluate`` is None, a limit in the recipe or the request (``asks_for_evaluation``) decides;
+    If ``once.evaluate`` is None, a limit in the recipe or the request (``asks_for_evaluation``) decides;
     evaluation data in a recipe file alone do not.
     """
-    resolved = resolve(request)
-    made = make_quantization(
-        request,
-        resolved,
-        run,
-        output,
-        evaluate=evaluate,
-        restart=restart,
-        thumbnails=thumbnails,
-        progress=progress,
-    )
+    made = make_quantization(Work(resolved=resolve(request), run=run, progress=progress), output, once)
     # All of a run or nothing: a report beside the model of another export would be a lie. Checkpoints go
     # last, because until the files are there they are the only copy of the work.
     write_together(made.files)
@@ -126,31 +112,25 @@ def discard_checkpoints(run: RunDirectory) -> None:
 
 
 def make_quantization(
-    request: Request,
-    resolved: Resolved,
-    run: RunDirectory,
-    output: Path | None,
-    *,
-    evaluate: bool | None,
-    restart: bool,
-    thumbnails: bool,
-    progress: ProgressCallback,
-    decided: DecidedWeights | None = None,
+    work: Work, output: Path | None, once: Once, decided: DecidedWeights | None = None
 ) -> MadeQuantization:
     """Calibrate, export, and evaluate; only checkpoints are written."""
-    recipe = resolved.recipe
+    run, progress, resolved = work.run, work.progress, work.resolved
+    recipe, settings = resolved.recipe, resolved.request.settings
     require_outputs(run, input_files(recipe), output or run.quantized_file(recipe.weights))
     require_device(resolved.machine.device)
-    evaluate = is_evaluated(recipe.gate, request.settings, evaluate, thumbnails=thumbnails)
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
     dataset = (
-        open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None
+        open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data")
+        if is_evaluated(recipe.gate, settings, once)
+        else None
     )
-    if restart:
+    if once.restart:
         discard_checkpoints(run)
         discard_recovery(run)
     opened = open_subject(resolved, progress, run.float_model, dataset)
-    request, resolved = opened.as_given(request, resolved)
+    resolved = opened.as_given(resolved)
+    work = replace(work, resolved=resolved)
     # Likewise that an override matches nothing, or that the target cannot do what is asked.
     tensor_settings(opened.model.model, opened.plan, resolved.target, tensor_recipe(recipe))
     subject, changed = rescaled(opened, resolved, progress)
@@ -160,7 +140,7 @@ def make_quantization(
     fitted = fit_evaluation(dataset, recipe, model) if dataset is not None else None
     require_served_batch(resolved, model)
     data = recovery_data(resolved, subject.data, subject.model.inputs)
-    calibrated = make_calibration(subject, request, resolved, run, progress, changed=changed)
+    calibrated = make_calibration(subject, work, changed)
     stored = calibrated.model
     source = CalibratedModel(
         resolved=resolved,
@@ -176,54 +156,24 @@ def make_quantization(
     exported = make_export(source, data, decided=decided, keeps_on_interrupt=decided is None)
     if not exported.result.uncounted:
         require_right_kernels(exported.model, exported.result.plan, resolved, subject.data, progress)
-    evaluated = (
-        _evaluated(resolved, calibrated, exported, fitted, plan, run, progress, thumbnails=thumbnails)
-        if fitted is not None
-        else None
-    )
-    evaluation = evaluated.result if evaluated is not None else None
-    times = evaluation.report.times if evaluation else _served(resolved, stored, exported, run, progress)
-    files = {**calibrated.files, **exported.files, **(evaluated.files if evaluated is not None else {})}
-    files |= run.note_of(exported.result.output)
-    has_data = recipe.evaluation.data is not None
+    files = {**calibrated.files, **exported.files}
+    evaluation = None
+    if fitted is not None:
+        pair = Pair(stored, exported.model, exported.result.output.name)
+        (evaluated,) = make_evaluations(
+            work, calibrated.calibration, [pair], fitted, thumbnails=once.thumbnails, plan=plan
+        )
+        evaluation = evaluated.result
+        files |= evaluated.files
+        times = evaluation.report.times
+    else:
+        quantized = QuantizedFile(exported.model, resolved.target, report_layers(exported.result.plan))
+        (times,) = served_latency(resolved, stored, [quantized], run, progress)
     result = QuantizationResult(
         calibration=calibrated.result,
         export=exported.result,
         evaluation=evaluation,
         times=times,
-        has_evaluation_data=has_data,
+        has_evaluation_data=recipe.evaluation.data is not None,
     )
-    return MadeQuantization(result, stored, exported.model, files)
-
-
-def _evaluated(
-    resolved: Resolved,
-    calibrated: Calibrated,
-    exported: Exported,
-    fitted: EvaluationSet,
-    plan: Plan,
-    run: RunDirectory,
-    progress: ProgressCallback,
-    *,
-    thumbnails: bool,
-) -> Evaluated:
-    (evaluated,) = make_evaluations(
-        resolved,
-        calibrated.calibration,
-        [Pair(calibrated.model, exported.model, exported.result.output.name)],
-        fitted,
-        run,
-        [run],
-        progress,
-        thumbnails=thumbnails,
-        plan=plan,
-    )
-    return evaluated
-
-
-def _served(
-    resolved: Resolved, stored: StoredModel, exported: Exported, run: RunDirectory, progress: ProgressCallback
-) -> Times:
-    quantized = QuantizedFile(exported.model, resolved.target, report_layers(exported.result.plan))
-    (times,) = served_latency(resolved, stored, [quantized], run, progress)
-    return times
+    return MadeQuantization(result, stored, exported.model, files | run.note_of(exported.result.output))

@@ -35,7 +35,8 @@ from ptq_cli.runtime.engine import Engine, Kernel
 from ptq_cli.runtime.engine_registry import engine_of, measuring_engine
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import HINT
-from ptq_cli.setup.resolve import Request, Resolved, resolve, target_of, with_run_data
+from ptq_cli.setup.remembered_data import with_run_data
+from ptq_cli.setup.resolve import Request, Resolved, resolve, target_of
 from ptq_cli.setup.run_directory import RunDirectory
 
 UNPROVEN = f"where the HTP places each operator, and what it computes ({HINT})"
@@ -120,7 +121,7 @@ def open_to_verify(
     beside = RunDirectory(path.parent).recipe
     kept = beside if beside.is_file() else None
     resolved = resolve(request, otherwise=file_layer(kept) if kept is not None else None)
-    resolved = with_run_data(resolved, request, kept)
+    resolved = with_run_data(resolved, kept)
     progress(Progress(f"reading {path.name}", 0, None))
     graph = open_quantized(path)
     fix_inputs(graph, resolved.recipe.model.inputs, path.name)

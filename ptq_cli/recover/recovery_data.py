@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibration.measure import calibrated_part
+from ptq_cli.calibration.subject import calibrated_part
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import RecoveryError, StaleCalibrationError
 from ptq_cli.core.tensors import Array, TensorSpec

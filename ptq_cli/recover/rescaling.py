@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import bind_inputs, count_samples, fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.calibration.measure import CalibrationSubject
+from ptq_cli.calibration.subject import CalibrationSubject
 from ptq_cli.collectors.host_kernels import find_range
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.memory import most_resident_bytes

@@ -23,7 +23,7 @@ from ptq_cli.runtime.session import Session
 
 
 def fitting_data(dataset: Dataset, data: DataSettings, source: ModelSource, axes: Wanted) -> Dataset:
-    """Return data that have an array for each input of a model, as recordings if outputs are carried.
+    """Data that have an array for each input of a model, as recordings if outputs are carried.
 
     ``axes`` are those of the samples that are not on the first.
     """
@@ -42,7 +42,7 @@ def fitting_data(dataset: Dataset, data: DataSettings, source: ModelSource, axes
 def with_state_axes(
     dataset: Dataset | None, data: DataSettings, source: ModelSource, told: Mapping[str, int | str]
 ) -> dict[str, int | str]:
-    """Return the axes of samples that a model's file tells, with those that its states show."""
+    """The axes of samples that a model's file tells, with those that its states show."""
     if dataset is None or source.file.kind is not ModelKind.ONNX:
         return dict(told)
     model = source.to_onnx({})
@@ -54,7 +54,7 @@ def with_state_axes(
 def as_recordings(
     dataset: Dataset, data: DataSettings, model: ir.Model, axes: Wanted | None = None
 ) -> Dataset:
-    """Return data as recordings if outputs of the model are carried, or as they are.
+    """Data as recordings if outputs of the model are carried, or as they are.
 
     ``axes`` are those of the samples where the model's metadata do not have them yet.
     """
@@ -72,7 +72,7 @@ def as_recordings(
 def carried_pairs(
     dataset: Dataset, data: DataSettings, model: ir.Model, inputs: Sequence[TensorSpec]
 ) -> tuple[Carry, ...]:
-    """Return which outputs of a model are its next inputs, as the recipe or their names say."""
+    """Which outputs of a model are its next inputs, as the recipe or their names say."""
     outputs = [value_spec(value) for value in model.graph.outputs]
     return carries_of(
         data.carry, inputs, outputs, lambda name: name in dataset.specs or dataset.can_make(name)
@@ -82,7 +82,7 @@ def carried_pairs(
 def with_states(
     dataset: Dataset, data: DataSettings, model: ir.Model, stored: StoredModel | None = None
 ) -> Dataset:
-    """Return data whose steps have the states that the float model gives, if it carries any.
+    """Data whose steps have the states that the float model gives, if it carries any.
 
     ``stored`` is the model as its files hold it.
     """
@@ -94,14 +94,14 @@ def with_states(
 
 
 def carried_settings(dataset: Dataset | None) -> dict[str, str]:
-    """Return what is carried as a recipe has it, so that a run remembers what names showed."""
+    """Carried outputs as a recipe has them, so that a run remembers what names showed."""
     if not isinstance(dataset, Recordings):
         return {}
     return {item.output: item.state.name for item in dataset.carries}
 
 
 def carry_notes(dataset: Dataset | None, data: DataSettings) -> tuple[str, ...]:
-    """Return what to tell of outputs that are carried although nobody named them."""
+    """Notes on outputs that are carried although nobody named them."""
     if not isinstance(dataset, Recordings) or data.carry:
         return ()
     pairs = [f"'{item.output}' as '{item.state.name}'" for item in dataset.carries]

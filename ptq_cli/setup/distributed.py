@@ -1,4 +1,4 @@
-"""Several processes that ``torchrun`` started share out one calibration.
+"""The ranks of ``torchrun`` as a group that exchanges what each has measured.
 
 Each rank is one shard. Their statistics are exchanged as the bytes of calibration files, never as pickled
 objects, and the first rank merges them: ``ptq merge`` without the files between.
@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import NoReturn
 
@@ -17,77 +17,67 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from ptq_cli.calibdata.dataset.selection import Shard
-from ptq_cli.collectors.calibration_file import Counted, Item, Part, merge_calibrations
+from ptq_cli.collectors.calibration_file import (
+    Calibration,
+    NamedCalibration,
+    calibration_bytes,
+    merge_calibrations,
+    parse_calibration,
+)
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import RanksError
 from ptq_cli.core.process import stdout_apart
-from ptq_cli.setup.ranks import (
-    JOIN_SECONDS,
-    SILENCE_SECONDS,
-    Ranks,
-    Talk,
-    lost_as_error,
-    open_store,
-)
+from ptq_cli.setup.rank_messages import JOIN_SECONDS, SILENCE_SECONDS, RankMessages, lost_as_error, open_store
+from ptq_cli.setup.ranks import Ranks
 
-_uses = itertools.count()
-"""Calibrations of this process: all ranks do the same ones in the same order, each with keys of its own."""
+_uses = itertools.count()  # of torchrun by this process: each has keys of its own in the store
 
 
 class Group:
-    """The ranks of one calibration, from the view of one of them; made by ``joined``."""
+    """The ranks of one verb, from the view of one of them; made by ``joined``."""
 
-    def __init__(self, ranks: Ranks, talk: Talk, group: dist.ProcessGroup | None) -> None:
+    def __init__(self, ranks: Ranks, talk: RankMessages, group: dist.ProcessGroup | None) -> None:
         self.ranks = ranks
         self.shard = Shard(ranks.rank + 1, ranks.world)
         self._talk = talk
         self._group = group
         self._places = itertools.count()
 
-    def after_batch(self, batches: int, samples: int) -> None:
-        """Say that a batch is done, and raise what another rank has raised."""
-        del batches, samples
+    def go_on(self) -> None:
+        """Say that there is progress, and raise what another rank has raised."""
         self._talk.go_on()
 
     def wait_for_all(self, place: str) -> None:
-        """Wait until every rank is at this place; raises as ``Talk.wait_for_all`` does."""
+        """Wait until every rank is at this place; raises as ``RankMessages.wait_for_all`` does."""
         self._talk.wait_for_all(place)
 
-    def merge(
-        self,
-        mine: Counted[Item],
-        pack: Callable[[Counted[Item]], bytes],
-        unpack: Callable[[bytes, str], Counted[Item]],
-        place: str = "",
-    ) -> Counted[Item]:
-        """Return what all ranks have counted together, on every rank.
-
-        ``place`` is a name of its own where several things are merged.
-        """
-        content = pack(mine)
+    def merge(self, mine: Calibration) -> Calibration:
+        """What all ranks have counted together, on every rank."""
+        content, place = calibration_bytes(mine), self.next_place()
         self.wait_for_all(f"counted{place}")
         if self.ranks.is_first:
-            merged = pack(merge_calibrations(self._receive(mine, unpack)))
-            self.wait_for_all(f"merged{place}")
+            merged = calibration_bytes(merge_calibrations(self._received(mine)))
         else:
             self._send_to_first(content)
             merged = b""
-            self.wait_for_all(f"merged{place}")
-        return unpack(self._broadcast(merged), "the merged calibration")
+        self.wait_for_all(f"merged{place}")
+        return parse_calibration(self._broadcast(merged), "the merged calibration")
 
     def next_place(self) -> str:
-        """Return a name for what comes next, which all ranks do in the same order."""
+        """A name for what comes next, which all ranks do in the same order."""
         return str(next(self._places))
 
     def exchange(self, mine: bytes, place: str) -> list[bytes]:
-        """Return what each rank gives, in their order, on every rank."""
+        """The content that each rank gives, in their order, on every rank."""
         self.wait_for_all(f"measured {place}")
         if not self.ranks.is_first:
             self._send_to_first(mine)
         given = [mine, *(self._receive_from(rank) for rank in self._others())]
-        return [self._broadcast(content) for content in self._padded(given)]
+        padded = given if self.ranks.is_first else [b""] * self.ranks.world
+        return [self._broadcast(content) for content in padded]
 
     def announce(self, content: bytes, place: str) -> bytes:
-        """Return what the first rank gives, on every rank.
+        """The first rank's content, on every rank.
 
         Only that of the first rank counts.
         """
@@ -98,16 +88,11 @@ class Group:
         """The ranks that this one receives from: the first one all others, the others nobody."""
         return range(1, self.ranks.world if self.ranks.is_first else 1)
 
-    def _padded(self, given: list[bytes]) -> list[bytes]:
-        return given if self.ranks.is_first else [b""] * self.ranks.world
-
-    def _receive(
-        self, mine: Counted[Item], unpack: Callable[[bytes, str], Counted[Item]]
-    ) -> Iterator[Part[Item]]:
-        yield Part("rank 0", mine)
-        for rank in range(1, self.ranks.world):
+    def _received(self, mine: Calibration) -> Iterator[NamedCalibration[TensorStatistics]]:
+        yield NamedCalibration("rank 0", mine)
+        for rank in self._others():
             name = f"rank {rank}"
-            yield Part(name, unpack(self._receive_from(rank), name))
+            yield NamedCalibration(name, parse_calibration(self._receive_from(rank), name))
 
     def _receive_from(self, rank: int) -> bytes:
         with lost_as_error():
@@ -137,7 +122,7 @@ class Group:
 def joined(ranks: Ranks) -> Iterator[Group]:
     """Give the group of all ranks; what one of them raises inside the block, all raise."""
     store = PrefixStore(str(next(_uses)), open_store(ranks))
-    talk = Talk(ranks, store)
+    talk = RankMessages(ranks, store)
     with _told_to_end():
         try:
             talk.wait_for_all("joined", JOIN_SECONDS)

@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import (
     as_singles,
     axis_in_data,
     bind_inputs,
-    fixed_batch_size,
     match_names,
     positional_label,
     scalar_of,
@@ -21,10 +19,8 @@ from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 from ptq_cli.core.words import entry_option
 from ptq_cli.models.batch_axes import with_axes
-from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import Axes, Example, ModelSource
 from ptq_cli.models.static_shapes import SAMPLES
-from ptq_cli.plan.bound_shapes import bind_shapes
 
 Shapes = Mapping[str, Sequence[int]]
 EXAMPLE_SAMPLES = 2
@@ -32,7 +28,7 @@ EXAMPLE_SAMPLES = 2
 
 
 def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes: Axes) -> Example:
-    """Return a small batch for a model."""
+    """A small batch for a model."""
     names = source.input_names
     # The batch of a quantized model with static shapes is not that of the example.
     shapes = {name: shape for name, shape in shapes.items() if name != SAMPLES or name in names}
@@ -50,14 +46,15 @@ def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None,
         return {name: _made_up(tuple(shapes[name]), dtypes.get(name, np.dtype(np.float32))) for name in names}
     if source.example_specs or not names:
         return {spec.name: _made_up(_example_shape(spec), spec.dtype) for spec in source.example_specs}
+    shape = entry_option("model.input_shape", names[0] if names else "x", "1,3,224,224")
     raise ModelInputError(
         f"the input shapes of '{source.file.path.name}' are not known ({', '.join(names)})",
-        hint=f"pass data with --data, or give {_shape_option(names[0] if names else 'x')}",
+        hint=f"pass data with --data, or give {shape}",
     )
 
 
 def one_sample(example: Example, axes: Axes) -> Example:
-    """Return the first sample of an example; a scalar is what it is."""
+    """The first sample of an example; a scalar is what it is."""
     return {
         name: part_of(array, axes.get(name, 0) if array.ndim else None, 0, 1)
         for name, array in example.items()
@@ -117,7 +114,7 @@ def _first_samples(
 
 
 def _example_shape(spec: TensorSpec) -> tuple[int, ...]:
-    """Return a small shape; a key-value cache is empty, so that masks cover the tokens alone."""
+    """A small shape; a key-value cache is empty, so that masks cover the tokens alone."""
     is_empty = starts_empty(spec.name)
     return tuple(
         (0 if is_empty and axis and size is None else size or EXAMPLE_SAMPLES)
@@ -130,66 +127,3 @@ def _made_up(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     if dtype.kind == "f":
         return np.random.default_rng(0).standard_normal(shape).astype(dtype)
     return np.zeros(shape, dtype)
-
-
-# Inputs that are made up, for what needs no data: how long a model takes, what its kernels compute.
-
-
-SEED = 0
-MADE_UP = "made-up inputs"
-LARGEST_INDEX = 2
-"""Integers are 0 or 1: a table of words has at least two rows."""
-
-
-def own_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
-    """Return how many samples a run of a model takes, where its inputs say so; None if any may be.
-
-    1 where the inputs fix different ones: their first axes do not count samples, and a run is one.
-
-    Example:
-        >>> x, table = TensorSpec("x", np.dtype("f4"), (4, 3)), TensorSpec("table", np.dtype("f4"), (9, 3))
-        >>> own_batch_size([x]), own_batch_size([x, table])
-        (4, 1)
-    """
-    try:
-        return fixed_batch_size(inputs)
-    except DataShapeError:
-        return 1
-
-
-def made_up_batches(
-    model: ir.Model, batch: int, count: int = 1, shapes: Mapping[str, Sequence[int]] | None = None
-) -> list[dict[str, Array]]:
-    """Return seeded batches: Gaussian floats, and 0 or 1 for integers and booleans.
-
-    Sizes that the model leaves open are ``batch`` for the axis of the samples, or as ``bind_shapes`` assumes
-    them.
-
-    A model that fixes another batch keeps its own; the first axis of ``shapes`` counts.
-    """
-    bound, given = bind_shapes(model, shapes).shapes, shapes or {}
-    for spec in input_specs(model):
-        if spec.name not in bound:
-            raise ModelInputError(
-                f"the rank of input '{spec.name}' is not known",
-                hint=f"pass {_shape_option(spec.name)}",
-            )
-    random = np.random.default_rng(SEED)
-    batches: list[dict[str, Array]] = []
-    for _ in range(count):
-        arrays: dict[str, Array] = {}
-        for spec in input_specs(model):
-            sizes = [size or 0 for size in bound[spec.name]]
-            axis = spec.samples_axis
-            if spec.name not in given and axis is not None and spec.shape[axis] is None:
-                sizes[axis] = batch
-            is_float = spec.dtype.kind == "f"
-            values = random.standard_normal(sizes) if is_float else random.integers(0, LARGEST_INDEX, sizes)
-            arrays[spec.name] = np.asarray(values).astype(spec.dtype)
-        batches.append(arrays)
-    return batches
-
-
-def _shape_option(name: str) -> str:
-    """Return how one tells the shape of an image."""
-    return entry_option("model.input_shape", name, "1,3,224,224")

@@ -82,12 +82,12 @@ def open_source(settings: ModelSettings) -> ModelSource:
 
 
 def reading(source: ModelSource, dataset: Dataset | None, settings: ModelSettings) -> ModelSource:
-    """Return a source whose inputs are those that it requires, and those that data or shapes name."""
+    """A source whose inputs are those that it requires, and those that data or shapes name."""
     return source.with_optional({*(dataset.specs if dataset is not None else ()), *settings.input_shape})
 
 
 def axes_told(source: ModelSource, wanted: batch_axes.Wanted) -> dict[str, int | str]:
-    """Return the axes of the samples that an ONNX file tells of inputs that ``wanted`` does not name."""
+    """The axes of the samples that an ONNX file tells of inputs that ``wanted`` does not name."""
     return batch_axes.told_axes(source.to_onnx({}), wanted) if source.file.kind is ModelKind.ONNX else {}
 
 
@@ -99,7 +99,7 @@ def float_model_of(
     always_compare: bool = False,
     output: Path | None = None,
 ) -> tuple[FloatModel, tuple[str, ...]]:
-    """Return the float model of a recipe, and notes on the axes of samples that its file told."""
+    """The float model of a recipe, and notes on the axes of samples that its file told."""
     recipe = resolved.recipe
     source = reading(source, dataset, recipe.model)
     told = with_state_axes(dataset, recipe.data, source, axes_told(source, recipe.data.batch_axis))
@@ -187,7 +187,7 @@ def _compared(
     *,
     allow_nan: bool,
 ) -> tuple[float | None, Shapes]:
-    """Return how far the prepared graph is from its source, and the shapes of what went in and came out."""
+    """How far the prepared graph is from its source, and the shapes of what went in and came out."""
     is_onnx = file.kind is ModelKind.ONNX
     parity, found = None, _run_or_none(session, example) if expected is None else session.run(example)
     names = session.outputs
@@ -230,7 +230,7 @@ def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
 
 
 def _as_opened(path: Path) -> Path | StoredModel:
-    """Return what ONNX Runtime opens of a file: its path where bytes would take much memory."""
+    """The file as ONNX Runtime opens it: its path where bytes would take much memory."""
     left = read_mapped(path)
     if left is None:
         return read_model(path)
@@ -265,7 +265,7 @@ def _comparable(
 def _output_axes(
     model: ir.Model, wanted: batch_axes.Wanted, example: Example, threads: int
 ) -> dict[str, int | None]:
-    """Return the axes of the samples of outputs: sizes show them, or else a run of one and of two samples."""
+    """The axes of the samples of outputs: sizes show them, or else a run of one and of two samples."""
     if not wanted:
         return {}
     found = batch_axes.found_axes(model, wanted)
@@ -283,7 +283,7 @@ def _output_axes(
 
 
 def _run_source(source: ModelSource, example: Example, axes: Axes) -> tuple[Example, list[Array] | None]:
-    """Return the example that the model takes, and what it computes: it may allow batches of one alone."""
+    """The example that the model takes, and what it computes: it may allow batches of one alone."""
     try:
         return example, source.run(example)
     except ModelInputError:

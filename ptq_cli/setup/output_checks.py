@@ -2,16 +2,11 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from ptq_cli import __version__
 from ptq_cli.core.errors import OutputFileError, UsageError
 from ptq_cli.core.files import replaced_file
-from ptq_cli.core.plugins import AMAX_METHODS, METRICS, TARGETS, plugins
-from ptq_cli.evaluation.metrics.spec import MetricSpec
-from ptq_cli.recipe.check import split_method
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -35,7 +30,7 @@ def _all_outputs(run: RunDirectory, output: Path | None) -> Iterator[Path]:
 
 
 def report_outputs(run: RunDirectory) -> tuple[Path, ...]:
-    """Return the files of a report."""
+    """The files of a report."""
     return (run.report_json, run.report_markdown, run.junit, run.report_html, run.details, run.report_recipe)
 
 
@@ -104,7 +99,7 @@ def _require_writable(output: Path) -> None:
 
 
 def input_files(recipe: Recipe) -> dict[str, Path]:
-    """Return the files that outputs are made from, by what they are."""
+    """The files that outputs are made from, by what they are."""
     named = (
         ("the model that it is made from", recipe.model.path),
         ("the architecture's file", arch_file(recipe.model.arch)),
@@ -116,7 +111,7 @@ def input_files(recipe: Recipe) -> dict[str, Path]:
 
 
 def arch_file(arch: str | None) -> str | None:
-    """Return the file of ``--arch file.py:callable``, or None if it is not a file.
+    """The file of ``--arch file.py:callable``, or None if it is not a file.
 
     Example:
         >>> arch_file("model.py:build"), arch_file("package.module:build")
@@ -124,52 +119,3 @@ def arch_file(arch: str | None) -> str | None:
     """
     location = (arch or "").rpartition(":")[0]
     return location if location.endswith(".py") else None
-
-
-# Which versions took part: they stand in every report.
-
-
-OWN = "ptq-cli"
-DISTRIBUTIONS = ("numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch", "torchmetrics")
-IN_PLACE_OF = {"onnxruntime": "onnxruntime-gpu"}
-"""What may be installed instead, under another name."""
-FOR_MODULES = {"torch", "torchmetrics"}
-"""What an ONNX file does not need: without it a report has no version of it."""
-
-
-def library_versions() -> dict[str, str]:
-    """Return the versions of ptq and of the libraries that decide what comes out."""
-    # ptq's is that of the code that runs: a checkout on PYTHONPATH may hide one that is installed.
-    return {OWN: __version__} | {name: found for name in DISTRIBUTIONS if (found := _version(name))}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        if name in FOR_MODULES:
-            return None
-        if name not in IN_PLACE_OF:
-            raise
-        return version(IN_PLACE_OF[name])
-
-
-# Which packages of plug-ins took part: a report has their versions.
-
-
-def plugin_versions(recipe: Recipe, metrics: Iterable[MetricSpec]) -> dict[str, str]:
-    """Return the versions of the packages whose plug-ins a model was made and measured with, by name."""
-    methods = {recipe.amax.method, recipe.amax.weight_method}
-    asked = (name for item in recipe.override for name in (item.amax, item.weight_amax) if name)
-    methods |= {split_method(name)[0] for name in asked}
-    used = {
-        TARGETS: {recipe.quantization.target},
-        AMAX_METHODS: methods,
-        METRICS: {spec.metric for spec in metrics},
-    }
-    return {
-        plugin.package: plugin.version
-        for group, names in used.items()
-        for plugin in plugins(group)
-        if plugin.name in names
-    }

@@ -1,38 +1,25 @@
-"""``recipe init``: a recipe for a model, with what its file tells, and the rest as questions."""
+"""``recipe init`` and ``recipe check``: a recipe with questions for a model, and its check."""
 
 import json
-import re
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any
 
-from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
-from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.calibdata.images.image_settings import CHANNELS as IMAGE_CHANNELS
-from ptq_cli.calibdata.images.image_settings import LAYOUTS
-from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.errors import EmptyDataError, InputFileError, OutputFileError
 from ptq_cli.core.files import write_text
-from ptq_cli.core.json_schema import docstring
 from ptq_cli.core.printable import escaped, visible
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS
 from ptq_cli.models.loading.source import ModelSource
-from ptq_cli.plan.target.target_file import known_targets, target_names
-from ptq_cli.recipe.declaration import REQUIRED, Setting
+from ptq_cli.plan.target.target_file import known_targets
 from ptq_cli.recipe.locations import map_locations, relative_location
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, file_layer, merge_layers, preset_layer
 from ptq_cli.recipe.recovery_rungs import needs_ranges
-from ptq_cli.recipe.schema import SETTINGS, Recipe, sections
+from ptq_cli.recipe.schema import Recipe
 from ptq_cli.setup.float_model import open_source
 from ptq_cli.setup.resolve import Request, resolve
-
-# ``recipe check``: everything about a recipe that can be wrong without running the model.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +60,7 @@ def check_recipe_file(path: Path) -> CheckedRecipe:
 
 
 def unset_data(recipe: Recipe) -> dict[str, str]:
-    """Return the keys of data that ``ptq quantize`` needs and a recipe does not set, with their flags.
+    """The keys of data that ``ptq quantize`` needs and a recipe does not set, with their flags.
 
     Example:
         >>> from ptq_cli.recipe.sections import GateSettings
@@ -114,8 +101,7 @@ def _missing(table: dict[str, Any]) -> tuple[Path, ...]:
 
 
 IMAGE_RANK = 4
-CHANNELS = {1: "L", 3: "RGB"}
-"""Of images, with their mode."""
+CHANNELS = {1: "L", 3: "RGB"}  # of images, with their mode
 LEAST_SIDE = 8
 """Of an image: a smaller tensor with three channels is something else."""
 
@@ -294,7 +280,7 @@ def are_tokens(spec: TensorSpec) -> bool:
 
 
 def image_of(spec: TensorSpec) -> tuple[str, str, tuple[int | None, int | None]] | None:
-    """Return the layout, the mode and the sides of images, if an input looks like them.
+    """The layout, the mode and the sides of images, if an input looks like them.
 
     Example:
         >>> import numpy as np
@@ -312,96 +298,3 @@ def image_of(spec: TensorSpec) -> tuple[str, str, tuple[int | None, int | None]]
         if channels in CHANNELS and all(side is None or side >= LEAST_SIDE for side in sides):
             return layout, CHANNELS[channels], sides
     return None
-
-
-# The JSON Schema of a recipe, by which editors complete its keys and mark what is wrong.
-
-
-DRAFT = "http://json-schema.org/draft-07/schema#"
-"""The newest that editors of TOML read."""
-SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
-
-LINK = r"\[([\w.]+)\]\([\w.]+\)"
-
-NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
-    "amax method": lambda: (AUTO_METHOD, *METHODS),
-    "amax method of weights": lambda: METHODS,
-    "collector": lambda: COLLECTORS,
-    "image mode": lambda: IMAGE_CHANNELS,
-    "layout": lambda: LAYOUTS,
-    "metric": lambda: (*LABEL_METRICS, *REQUESTED_COMPARISONS),
-    "target": target_names,
-}
-"""What a setting may be the name of, and the rooms that know those names."""
-
-
-def names_of(key: str) -> tuple[str, ...]:
-    """Return the texts that a setting, or an entry of its list, may be; none if it may be any.
-
-    Example:
-        >>> names_of("export.prefer"), names_of("amax.weight_method"), names_of("text.label_column")
-        (('accuracy', 'latency', 'size'), ('max', 'percentile', 'entropy', 'mse'), ())
-    """
-    declared = SETTINGS[key]
-    return tuple(NAMES[declared.names]()) if declared.names else tuple(declared.choices)
-
-
-def recipe_schema() -> str:
-    """Return the schema as JSON, with a newline at the end."""
-    schema = {
-        "$schema": DRAFT,
-        "title": "A recipe of ptq",
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            name: {"type": "array", "items": _section(name, kind)} if several else _section(name, kind)
-            for name, kind, several in sections()
-        },
-    }
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
-
-
-def _section(name: str, kind: Any) -> dict[str, Any]:
-    found = [item for key, item in SETTINGS.items() if key.partition(".")[0] == name]
-    required = [item.key.partition(".")[2] for item in found if item.default is REQUIRED]
-    return {
-        "type": "object",
-        "description": re.sub(LINK, r"\1", docstring(kind).splitlines()[0]),
-        "additionalProperties": False,
-        **({"required": required} if required else {}),
-        "properties": {item.key.partition(".")[2]: _schema(item) for item in found},
-    }
-
-
-def _schema(declared: Setting) -> dict[str, Any]:
-    return {
-        "description": declared.sentence(),
-        **_values(declared.type, declared),
-        **({} if declared.default in (None, REQUIRED) else {"default": declared.default}),
-    }
-
-
-def _values(kind: Any, declared: Setting) -> dict[str, Any]:
-    origin, arguments = get_origin(kind), get_args(kind)
-    if is_dataclass(kind):  # The settings of a layer have the keys of the section for all layers.
-        return {**_section(declared.key.partition(".")[2], kind), "description": declared.help}
-    if origin is list:
-        return {"type": "array", "items": _values(arguments[0], declared)}
-    if origin is dict:
-        values = {} if arguments[1] is Any else _values(arguments[1], declared)
-        return {"type": "object", **({"additionalProperties": values} if values else {})}
-    if origin is UnionType:
-        return {"anyOf": [_values(member, declared) for member in arguments]}
-    if names := names_of(declared.key):
-        known = {"enum": list(names)}
-        return {"anyOf": [known, {"type": "string"}]} if declared.is_open else known
-    return {"type": SCALARS[kind], **_limits(kind, declared)}
-
-
-def _limits(kind: Any, declared: Setting) -> dict[str, Any]:
-    if kind not in (int, float):
-        return {}
-    limits = {"minimum": declared.low, "maximum": declared.high, "exclusiveMinimum": declared.above}
-    return {
-        name: limit for name, limit in limits.items() if limit is not None and limit != sys.float_info.max
-    }

@@ -26,7 +26,6 @@ from ptq_cli.plan.target.target_file import known_targets, load_target
 from ptq_cli.qdq.metadata import TARGET
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.flags import settings_to_table
-from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.recipe_layers import (
     DEFAULT_PRESET,
     FOLDER_RECIPE,
@@ -47,9 +46,6 @@ from ptq_cli.recipe.sections import (
     TextSettings,
 )
 from ptq_cli.runtime.machine import Machine, parse_device, usable_cores
-from ptq_cli.setup.run_directory import RunDirectory
-
-# How data is read: what all sources of a recipe have in common.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +71,7 @@ class Reading:
 
 
 def reading_of(recipe: Recipe) -> Reading:
-    """Return how the data of a recipe is read."""
+    """How the data of a recipe is read."""
     fixed = frozenset(recipe.model.inputs)
     return Reading(image=recipe.image, text=recipe.text, rename=recipe.data.rename, fixed=fixed)
 
@@ -90,7 +86,7 @@ def open_data(
 
 
 def no_data(section: str, flag: str) -> EmptyDataError:
-    """Return the error that says that a section of the recipe names no data."""
+    """The error that says that a section of the recipe names no data."""
     return EmptyDataError(
         f"no {section} data was given",
         hint=f"{flag} data.npz, or data = 'data.npz' under [{section}] in ptq.toml",
@@ -118,11 +114,11 @@ class Request:
     given: RecipeLayer | None = None
 
     def flags(self) -> RecipeLayer:
-        """Return the layer of the flags, with locations resolved."""
+        """The layer of the flags, with locations resolved."""
         return self._layer(by_user=False)
 
     def by_user(self) -> "Request":
-        """Return the same, whose settings a user gave: the code that they name may run."""
+        """The same, whose settings a user gave: the code that they name may run."""
         self._layer(by_user=True)
         return self
 
@@ -135,16 +131,12 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """What a request means: the recipe, and what it names, each read or parsed once.
-
-    Attributes:
-        renames: what ``data.rename`` of this command says; a recipe's may be for other data.
-    """
+    """A request with what it means: the recipe, and what that names, each read or parsed once."""
 
     recipe: Recipe
     target: Target
     machine: Machine
-    renames: Mapping[str, str] = field(default_factory=dict)
+    request: Request
 
     @property
     def reading(self) -> Reading:
@@ -152,31 +144,38 @@ class Resolved:
         return reading_of(self.recipe)
 
     def strict_reading(self, *others: Dataset, labels: bool = False) -> Reading:
-        """Return how data is read that must have each array that ``data.rename`` of this command names.
+        """How data is read that must have each array that ``data.rename`` of this command names.
 
         The ``others``, data that the command reads too, may have it instead.
         """
         with_labels = labels or bool(others)
-        names = {name for name, new in self.renames.items() if with_labels or new not in LABEL_NAMES}
+        # A recipe's names may be for other data.
+        renames = self.request.settings.get("rename", {})
+        names = {name for name, new in renames.items() if with_labels or new not in LABEL_NAMES}
         required = names.difference(*(other.renamed for other in others))
         return replace(self.reading, required=frozenset(required))
 
     def with_recipe(self, recipe: Recipe) -> "Resolved":
-        """Return the same with another recipe, whose target is read where it is another."""
+        """The same with another recipe, whose target is read where it is another."""
         one, two = (
             (item.target, item.runtime_operators) for item in (recipe.quantization, self.recipe.quantization)
         )
         target = self.target if one == two else named_target(recipe.quantization)
         return replace(self, recipe=recipe, target=target)
 
+    def with_settings(self, **settings: Any) -> "Resolved":
+        """The same, asked for with further settings, which the recipe has already."""
+        request = replace(self.request, settings={**self.request.settings, **settings})
+        return replace(self, request=request)
+
     def for_target(self, name: str) -> "Resolved":
-        """Return the same for the target of that name."""
+        """The same for the target of that name."""
         quantization = replace(self.recipe.quantization, target=name)
         return self.with_recipe(replace(self.recipe, quantization=quantization))
 
 
 def named_target(settings: QuantizationSettings) -> Target:
-    """Return the target that a recipe names, with what the recipe says otherwise than the target's table."""
+    """The target that a recipe names, with what the recipe says otherwise than the target's table."""
     target = _load_target(settings.target)
     if settings.float_type not in target.float_types:
         raise RecipeValueError(
@@ -202,14 +201,14 @@ def resolve(
     otherwise: RecipeLayer | None = None,
     target: RecipeLayer | None = None,
 ) -> Resolved:
-    """Return what a request means.
+    """Resolve a request.
 
     The flags override ``earlier``, what the command line of an earlier stage of the same run set;
     ``otherwise`` takes the place of ``./ptq.toml`` and ``--recipe`` where there is neither. ``target`` is the
     calibration's, where no file and no preset that was asked for names another.
     """
     if request.given is not None:
-        return _look_up(check_recipe(merge_layers([request.given])))
+        return _look_up(check_recipe(merge_layers([request.given])), request)
     preset = preset_layer(request.preset or DEFAULT_PRESET)
     files = _recipe_files(request)
     if otherwise is not None and not files:
@@ -217,12 +216,11 @@ def resolve(
         files, preset = ([preset], otherwise) if request.preset else ([otherwise], preset)
     below = [target, preset] if request.preset else [preset, target]
     layers = [*below, *files, earlier, request.flags()]
-    resolved = _look_up(check_recipe(merge_layers([layer for layer in layers if layer is not None])))
-    return replace(resolved, renames=request.settings.get("rename", {}))
+    return _look_up(check_recipe(merge_layers([layer for layer in layers if layer is not None])), request)
 
 
 def _load_target(name: str) -> Target:
-    """Return a target, whose runtime is installed; an export for the HTP needs no simulator."""
+    """A target, whose runtime is installed; an export for the HTP needs no simulator."""
     target = load_target(name)
     if target.runtime not in ("", ONNXRUNTIME, QNN):
         from ptq_cli.runtime.engine_registry import require_runtime
@@ -242,7 +240,7 @@ def _recipe_files(request: Request) -> list[RecipeLayer | None]:
     return layers
 
 
-def _look_up(recipe: Recipe) -> Resolved:
+def _look_up(recipe: Recipe, request: Request) -> Resolved:
     make_collector(recipe.calibration.method)
     check_amax_settings(recipe.amax)
     check_overrides(recipe.override)
@@ -266,7 +264,7 @@ def _look_up(recipe: Recipe) -> Resolved:
             require_metric(name, own)
     _check_sides({"drop": drops, "ratio": ratios}, minima)
     recipe = replace(recipe, recovery=settled_recovery(recipe))
-    return Resolved(recipe=recipe, target=target, machine=machine)
+    return Resolved(recipe=recipe, target=target, machine=machine, request=request)
 
 
 def _machine(settings: RuntimeSettings) -> Machine:
@@ -293,68 +291,8 @@ def _check_sides(changes: Mapping[str, Sequence[str]], minima: Sequence[str]) ->
             )
 
 
-# The data that a run directory remembers, for commands that are given none.
-
-
-READ_BY = ("data", "image", "text")
-"""Sections of a recipe that say how data are read: remembered data are read as they were."""
-
-
-def with_data_of(
-    resolved: Resolved, request: Request, remembered: Recipe, evaluation: EvaluationSettings
-) -> Resolved:
-    """Return the recipe with data that are remembered, read as they were, unless flags say how.
-
-    ``evaluation`` names the data, as they will be.
-    """
-    flags: Mapping[str, Any] = request.flags().table
-    recipe = resolved.recipe
-    if not any(section in flags for section in READ_BY):
-        data = replace(remembered.data, batch_axis=recipe.data.batch_axis)
-        recipe = replace(recipe, data=data, image=remembered.image, text=remembered.text)
-    return resolved.with_recipe(replace(recipe, evaluation=evaluation))
-
-
-def with_run_data(resolved: Resolved, request: Request, file: Path | None) -> Resolved:
-    """Return the recipe with the data of a run's own recipe, if it names none itself.
-
-    A ``ptq.toml`` takes the place of the run's recipe; one without data says nothing about them.
-    """
-    recipe = resolved.recipe
-    if file is None or recipe.calibration.data is not None or recipe.evaluation.data is not None:
-        return resolved
-    own = merge_layers([file_layer(file)])
-    calibration = replace(recipe.calibration, data=own.calibration.data)
-    evaluation = replace(recipe.evaluation, data=own.evaluation.data)
-    changed = resolved.with_recipe(replace(recipe, calibration=calibration))
-    return with_data_of(changed, request, own, evaluation)
-
-
-def with_calibration_data(request: Request, recipe: Recipe, run: RunDirectory) -> tuple[Request, str]:
-    """Return a request with the data that a run was calibrated on, and a note on them, if there are none yet.
-
-    The data of another model, or data that were read in another way than the recipe says, are not meant.
-    """
-    if recipe.calibration.data is not None or recipe.model.path is None or not run.recipe.is_file():
-        return request, ""
-    own = merge_layers([file_layer(run.recipe)])
-    is_same = own.model.path is not None and os.path.realpath(own.model.path) == os.path.realpath(
-        recipe.model.path
-    )
-    read_alike = (own.data, own.image, own.text) == (recipe.data, recipe.image, recipe.text)
-    if own.calibration.data is None or not is_same or not read_alike:
-        return request, ""
-    data, samples = own.calibration.data, own.calibration.samples
-    settings = {"data": data, **({} if samples is None else {"samples": samples}), **request.settings}
-    note = f"calibration data: {relative_location(data, Path.cwd())}, as in the last calibration"
-    return replace(request, settings=settings), note
-
-
-# Whose rules a quantized file is read by.
-
-
 def target_of(model: ir.Model, resolved: Resolved, *, named: bool) -> Target:
-    """Return the target that was asked for, or else the one that the file says it was made for.
+    """The target that was asked for, or else the one that the file says it was made for.
 
     ``named`` says that the user named it now, and not a preset or an earlier recipe.
     """

@@ -6,7 +6,7 @@ one stays and the work continues.
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -45,7 +45,7 @@ class Checkpoints:
 def read_checkpoint(
     path: Path, work: str, read: Callable[[Path], Found], refusal: Callable[[Found], str], tell: Tell
 ) -> Found | None:
-    """Return the checkpoint of this very work, or None.
+    """The checkpoint of this very work, or None.
 
     ``refusal`` says why it is not of this work, with an empty text if it is; ``tell`` hears why one is
     ignored.
@@ -63,6 +63,26 @@ def read_checkpoint(
             return found
     tell(f"not continuing the earlier {work} in '{path}', but starting again: {reason}")
     return None
+
+
+def continued(
+    path: Path,
+    work: str,
+    read: Callable[[Path], Found],
+    refusal: Callable[[Found], str],
+    done: Callable[[Found], str],
+    tell: Tell,
+) -> Found | None:
+    """Read the checkpoint of this very work, and tell how much was ``done``, such as ``12 samples``."""
+    found = read_checkpoint(path, work, read, refusal, tell)
+    if found is not None:
+        tell(f"continuing an earlier {work} after {done(found)}; --set run.restart=true starts again")
+    return found
+
+
+def changed_since(earlier: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Say which part of an identity a checkpoint had otherwise; an empty text if none."""
+    return next((f"{key} changed since" for key in now if earlier.get(key) != now[key]), "")
 
 
 def discard_checkpoint(path: Path) -> None:

@@ -24,7 +24,7 @@ class RunFile:
         self._name = name
 
     def __get__(self, run: "RunDirectory", _kind: type) -> Path:
-        """Return its path."""
+        """Its path."""
         return run.path / self._name
 
 
@@ -34,44 +34,30 @@ class RunDirectory:
 
     path: Path
 
-    recipe = RunFile("recipe.toml")
-    """The resolved recipe."""
-    float_model = RunFile("model.float.onnx")
-    """The float model, as ONNX, that everything was measured on."""
-    calibration = RunFile("calibration.safetensors")
-    """The statistics."""
+    recipe = RunFile("recipe.toml")  # the resolved recipe
+    float_model = RunFile("model.float.onnx")  # the float model, as ONNX, that everything was measured on
+    calibration = RunFile("calibration.safetensors")  # the statistics
     checkpoint = RunFile("calibration.partial.safetensors")
     """The statistics so far, of a calibration that is not finished."""
     recovery_checkpoint = RunFile("recovery.round.partial.safetensors")
     """The layers that a recovery has chosen so far, if it is not finished."""
     evaluation_checkpoint = RunFile("evaluation.partial.safetensors")
     """What the metrics hold so far, of an evaluation that is not finished."""
-    report_json = RunFile("report.json")
-    """The report for programs."""
-    report_markdown = RunFile("report.md")
-    """The report for a pull request."""
-    report_html = RunFile("report.html")
-    """The report as one page."""
+    report_json = RunFile("report.json")  # the report for programs
+    report_markdown = RunFile("report.md")  # the report for a pull request
+    report_html = RunFile("report.html")  # the report as one page
     report_recipe = RunFile("report.toml")
     """The settings behind the report, from which all of it can be made again."""
-    details = RunFile("details.json")
-    """What the page shows beside the report: the samples that changed."""
-    junit = RunFile("junit.xml")
-    """The gates as test cases, for a CI server."""
-    analysis = RunFile("analysis.json")
-    """Where the quantized model loses, for programs."""
-    devices = RunFile("devices.json")
-    """What devices without ptq gave for cases of the quantized model."""
-    drift = RunFile("drift.json")
-    """How far new data lie from the calibration's, for programs."""
-    drift_page = RunFile("drift.html")
-    """The same as one page."""
+    details = RunFile("details.json")  # what the page shows beside the report: the samples that changed
+    junit = RunFile("junit.xml")  # the gates as test cases, for a CI server
+    analysis = RunFile("analysis.json")  # where the quantized model loses, for programs
+    devices = RunFile("devices.json")  # what devices without ptq gave for cases of the quantized model
+    drift = RunFile("drift.json")  # how far new data lie from the calibration's, for programs
+    drift_page = RunFile("drift.html")  # the same as one page
     model_location = RunFile("model.location")
     """Where the quantized model is, from here, if it was written elsewhere."""
-    profile = RunFile("profile.json")
-    """Times of operators on this machine, by which a tuning places layers."""
-    tuning = RunFile("tune.json")
-    """What ``ptq tune`` tried and chose, for programs."""
+    profile = RunFile("profile.json")  # times of operators on this machine, by which a tuning places layers
+    tuning = RunFile("tune.json")  # what ``ptq tune`` tried and chose, for programs
     tuning_checkpoint = RunFile("tune.partial.json")
     """What was measured so far, of a tuning that is not finished."""
 
@@ -80,7 +66,7 @@ class RunDirectory:
         require_name(self.path)
 
     def __fspath__(self) -> str:
-        """Return the folder's path, as documents write it."""
+        """The folder's path, as documents write it."""
         return str(self.path)
 
     @property
@@ -96,7 +82,7 @@ class RunDirectory:
         return self.path / models.pop() if len(models) == 1 else named
 
     def quantized_file(self, weights: "WeightSettings") -> Path:
-        """Return where a model with such weights goes: its name says what they are."""
+        """Where a model with such weights goes: its name says what they are."""
         from ptq_cli.recipe.quantizer_settings import weight_family
 
         bits = weight_family(weights).bits
@@ -115,7 +101,7 @@ class RunDirectory:
             self.model_location.unlink(missing_ok=True)
 
     def _own_models(self) -> list[tuple[Path, str]]:
-        """Return the files of quantized models that are here, each with the name of its model."""
+        """The files of quantized models that are here, each with the name of its model."""
         # By ptq's own names alone: a run directory may hold models that a user put there.
         found = ((file, _OWN_MODEL.fullmatch(file.name)) for file in sorted(self.path.glob("model.*")))
         return [(file, name[1]) for file, name in found if name is not None]
@@ -139,11 +125,11 @@ class RunDirectory:
         return sorted(self.path.glob("evaluation.shard-*-of-*[0-9].safetensors"))
 
     def of_model(self, model: Path) -> "RunDirectory":
-        """Return the folder of the reports of one of several quantized models: that of its file's name."""
+        """The folder of the reports of one of several quantized models: that of its file's name."""
         return RunDirectory(self.path / model.stem)
 
     def note_of(self, output: Path) -> dict[Path, bytes]:
-        """Return the file that remembers where a model was written; none if that is in the run."""
+        """The file that remembers where a model was written; none if that is in the run."""
         from ptq_cli.recipe.locations import relative_location
 
         if os.path.realpath(output.parent) == os.path.realpath(self.path):
@@ -151,7 +137,7 @@ class RunDirectory:
         return {self.model_location: relative_location(str(output.absolute()), self.path).encode() + b"\n"}
 
     def model_elsewhere(self) -> Path | None:
-        """Return where the quantized model was written, if not here; it may be gone."""
+        """Where the quantized model was written, if not here; it may be gone."""
         if not self.model_location.is_file():
             return None
         from ptq_cli.recipe.locations import relative_location, resolve_location
@@ -161,7 +147,7 @@ class RunDirectory:
         return Path(relative_location(located, Path.cwd()))
 
     def require_model(self) -> Path:
-        """Return the quantized model, which is here or was written elsewhere."""
+        """The quantized model, which is here or was written elsewhere."""
         own, elsewhere = self.quantized_model, self.model_elsewhere()
         if elsewhere is not None and elsewhere.is_file():
             return elsewhere

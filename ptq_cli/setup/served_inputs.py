@@ -1,22 +1,88 @@
-"""Inputs that a model is run on where its speed is measured: the recipe's data, or made-up values."""
+"""Inputs that need no labels: samples of the recipe, or made-up values, for speed and for kernels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.bind import (
+    bind_inputs,
+    fixed_batch_size,
+)
 from ptq_cli.calibdata.dataset.batches import Batch as Samples
 from ptq_cli.calibdata.dataset.batches import joined, part_of
-from ptq_cli.core.errors import PtqError, RecipeValueError, UntrustedCodeError
+from ptq_cli.core.errors import (
+    DataShapeError,
+    ModelInputError,
+    PtqError,
+    RecipeValueError,
+    UntrustedCodeError,
+)
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.core.words import entry_option
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.plan.bound_shapes import bind_shapes
 from ptq_cli.setup.carried import with_states
-from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.setup.resolve import Resolved
 
-BATCHES = 16
-"""Different ones, so that no cache holds them all; more would take memory for nothing."""
+SEED = 0
+MADE_UP = "made-up inputs"
+LARGEST_INDEX = 2
+"""Integers are 0 or 1: a table of words has at least two rows."""
+
+
+def own_batch_size(inputs: Sequence[TensorSpec]) -> int | None:
+    """How many samples a run of a model takes, where its inputs say so; None if any may be.
+
+    1 where the inputs fix different ones: their first axes do not count samples, and a run is one.
+
+    Example:
+        >>> x, table = TensorSpec("x", np.dtype("f4"), (4, 3)), TensorSpec("table", np.dtype("f4"), (9, 3))
+        >>> own_batch_size([x]), own_batch_size([x, table])
+        (4, 1)
+    """
+    try:
+        return fixed_batch_size(inputs)
+    except DataShapeError:
+        return 1
+
+
+def made_up_batches(
+    model: ir.Model, batch: int, count: int = 1, shapes: Mapping[str, Sequence[int]] | None = None
+) -> list[dict[str, Array]]:
+    """Seeded batches: Gaussian floats, and 0 or 1 for integers and booleans.
+
+    Sizes that the model leaves open are ``batch`` for the axis of the samples, or as ``bind_shapes`` assumes
+    them.
+
+    A model that fixes another batch keeps its own; the first axis of ``shapes`` counts.
+    """
+    bound, given = bind_shapes(model, shapes).shapes, shapes or {}
+    for spec in input_specs(model):
+        if spec.name not in bound:
+            raise ModelInputError(
+                f"the rank of input '{spec.name}' is not known",
+                hint=f"pass {entry_option('model.input_shape', spec.name, '1,3,224,224')}",
+            )
+    random = np.random.default_rng(SEED)
+    batches: list[dict[str, Array]] = []
+    for _ in range(count):
+        arrays: dict[str, Array] = {}
+        for spec in input_specs(model):
+            sizes = [size or 0 for size in bound[spec.name]]
+            axis = spec.samples_axis
+            if spec.name not in given and axis is not None and spec.shape[axis] is None:
+                sizes[axis] = batch
+            is_float = spec.dtype.kind == "f"
+            values = random.standard_normal(sizes) if is_float else random.integers(0, LARGEST_INDEX, sizes)
+            arrays[spec.name] = np.asarray(values).astype(spec.dtype)
+        batches.append(arrays)
+    return batches
+
+
+BATCHES = 16  # different ones, so that no cache holds them all; more would take memory for nothing
 
 
 @dataclass(frozen=True)
@@ -34,7 +100,7 @@ class ServedInputs:
 
 
 def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
-    """Return how many samples a run of a model takes where it is served.
+    """How many samples a run of a model takes where it is served.
 
     Example:
         >>> import numpy as np
@@ -53,7 +119,7 @@ def served_batch(specs: Sequence[TensorSpec], asked: int) -> int:
 def inputs_of_recipe(
     resolved: Resolved, graph: ir.Model, specs: Sequence[TensorSpec], batch: int
 ) -> ServedInputs:
-    """Return samples of the recipe's calibration or evaluation data, or made-up ones."""
+    """Samples of the recipe's calibration or evaluation data, or made-up ones."""
     recipe = resolved.recipe
     faults: list[str] = []
     for data in dict.fromkeys(filter(None, (recipe.calibration.data, recipe.evaluation.data))):
@@ -78,7 +144,7 @@ def batches_of(
     *,
     repeat: bool = False,
 ) -> list[Mapping[str, Array]]:
-    """Return whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
+    """Whole batches of samples; with ``repeat``, fewer samples than a batch has are repeated."""
     reading = resolved.reading if repeat else resolved.strict_reading()
     dataset = with_states(reading.open(data, batch * BATCHES), resolved.recipe.data, graph)
     found = list(islice(bind_inputs(dataset, specs).batches(batch), BATCHES))

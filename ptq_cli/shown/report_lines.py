@@ -24,7 +24,7 @@ from ptq_cli.terminal.output import (
 from ptq_cli.terminal.phrases import counted, next_step, shown_path
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+    from ptq_cli.pipeline.evaluation.reports import EvaluationResult
     from ptq_cli.pipeline.run_evaluate import EvaluationShardResult
     from ptq_cli.setup.run_directory import RunDirectory
 

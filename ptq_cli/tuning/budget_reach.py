@@ -1,4 +1,4 @@
-"""Whether so many samples could show a budget to be kept, even of a model that changes no answer."""
+"""Budgets as limits, the bounds of what was measured, and whether so many samples could show them kept."""
 
 import math
 from collections.abc import Sequence
@@ -28,14 +28,11 @@ from ptq_cli.evaluation.metrics.spec import metric_specs, split_output
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings, Limit
 
-# The budgets of a recipe become limits on drops, and minima of metrics that compare the models.
-
-
 AGREEMENT = "top1_agreement"
 
 
 def budget_gate(recipe: Recipe) -> GateSettings:
-    """Return the budgets of a recipe as limits on drops, and minima of metrics that compare the models.
+    """The budgets of a recipe as limits on drops, and minima of metrics that compare the models.
 
     Example:
         >>> from ptq_cli.recipe.sections import TuneSettings
@@ -72,7 +69,7 @@ def budget_gate(recipe: Recipe) -> GateSettings:
 
 
 def decision_recipe(recipe: Recipe, gate: GateSettings) -> Recipe:
-    """Return the recipe of an evaluation that measures what the budgets are on, and nothing else."""
+    """The recipe of an evaluation that measures what the budgets are on, and nothing else."""
     # A budget on a comparison needs no labels, which the calibration data may not have.
     metrics = list(recipe.evaluation.metrics) if gate.max_drop else []
     evaluation = replace(recipe.evaluation, metrics=metrics, with_pytorch=False, samples=None, generate=None)
@@ -80,7 +77,7 @@ def decision_recipe(recipe: Recipe, gate: GateSettings) -> Recipe:
 
 
 def of_first_output(gate: GateSettings, first: str) -> GateSettings:
-    """Return the budgets with comparisons of the first output under their names without brackets.
+    """The budgets with comparisons of the first output under their names without brackets.
 
     Example:
         >>> of_first_output(GateSettings(min={"sqnr_db[a]": 30.0, "sqnr_db[b]": 20.0}), "a").min
@@ -93,15 +90,11 @@ def of_first_output(gate: GateSettings, first: str) -> GateSettings:
     return replace(gate, min=minima)
 
 
-# Budgets, and how far a candidate may be from them on samples that nobody has seen.
-
-
-LEVEL = 0.05
-"""How likely a budget that is called kept may be exceeded: one minus 95 %."""
+LEVEL = 0.05  # how likely a budget that is called kept may be exceeded: one minus 95 %
 
 
 def quantile_of(level: float) -> float:
-    """Return how many standard errors are exceeded with a probability of ``level``, on one side.
+    """How many standard errors are exceeded with a probability of ``level``, on one side.
 
     Example:
         >>> round(quantile_of(0.025), 2)
@@ -117,7 +110,7 @@ def budget_checks(
     level: float,
     expected: int | None = None,
 ) -> tuple[BudgetCheck, ...]:
-    """Return each budget with what was measured, and its one-sided bound.
+    """Each budget with what was measured, and its one-sided bound.
 
     ``level`` is how likely a bound may be wrong, and ``expected`` tells as if so many samples had been like
     these. A bootstrap's interval of 95 % is widened as a normal distribution would be.
@@ -226,8 +219,7 @@ def advice_for(checks: Sequence[BudgetCheck], set_aside: int) -> tuple[str, ...]
     return tuple(lines)
 
 
-FEWEST = 20
-"""Samples to decide by. The intervals of fewer are too narrow."""
+FEWEST = 20  # samples to decide by. The intervals of fewer are too narrow
 
 
 def require_reachable(gate: GateSettings, samples: int | None) -> None:
@@ -256,7 +248,7 @@ def require_reachable(gate: GateSettings, samples: int | None) -> None:
 
 
 def _shares(gate: GateSettings) -> dict[str, float]:
-    """Return the budgets on shares of samples; a percentage is of at most 1."""
+    """The budgets on shares of samples; a percentage is of at most 1."""
     found = {
         name: absolute_limit(limit, 1.0)
         for name, limit in gate.max_drop.items()
@@ -271,7 +263,7 @@ def _shares(gate: GateSettings) -> dict[str, float]:
 
 
 def needed(allowed: float, level: float = LEVEL / 2) -> int:
-    """Return how many samples without a changed answer show that a share is at most ``allowed``.
+    """How many samples without a changed answer show that a share is at most ``allowed``.
 
     Example:
         >>> needed(0.01), needed(0.005)

@@ -1,4 +1,7 @@
-"""What a candidate of a tuning is made with, and what was measured of it."""
+"""Candidates of a tuning: what one is made with, what was measured of it, and which one is tried next.
+
+It knows neither models nor data.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -31,7 +34,7 @@ class Candidate:
 
     @classmethod
     def of(cls, step: LadderStep) -> "Candidate":
-        """Return the candidate that a step of a ladder tells of."""
+        """The candidate that a step of a ladder tells of."""
         return cls(**{item.name: getattr(step, item.name) for item in fields(cls)})
 
     @property
@@ -41,7 +44,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Seen:
+class CandidateMeasurement:
     """What was measured of a candidate, and on how many samples."""
 
     samples: int
@@ -63,57 +66,53 @@ class Seen:
         return -10 * math.log10(noise) if noise else math.inf
 
 
-# Which candidate is tried next, and when one has shown enough. It knows neither models nor data.
-
-
 DEFAULT = "default"
 NO_MORE_RUNGS = "no rung is left to try"
 NO_MORE_TIME = "the time budget was over"
 NO_MORE_LOOKS = "the hold-out is too small for another look"
-SHARE_OF_RUNGS = 0.5
-"""Of the time budget: so that layers go to float before it is over, where rungs are not enough."""
+SHARE_OF_RUNGS = 0.5  # of the time budget: the rest is for layers in float, where rungs are not enough
 
 
-class Subject(Protocol):
+class Candidates(Protocol):
     """Makes and measures candidates."""
 
     @property
     def set_aside(self) -> int:
         """How many samples the budget is proven on; at least 1."""
 
-    def compare(self, candidate: Candidate) -> Seen:
+    def compare(self, candidate: Candidate) -> CandidateMeasurement:
         """Measure a candidate on the samples to choose by."""
 
-    def prove(self, candidate: Candidate) -> Seen:
+    def prove(self, candidate: Candidate) -> CandidateMeasurement:
         """Measure a candidate on the held-out samples."""
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which activations to give 16 bits, more and more; none if the target has none."""
+        """Which activations to give 16 bits, more and more; none if the target has none."""
 
     def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to give ranges that are found at each run, more and more."""
+        """Which layers to give ranges that are found at each run, more and more."""
 
     def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to quantize the weights of alone, more and more."""
+        """Which layers to quantize the weights of alone, more and more."""
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to leave in float for more and more accuracy, the cheapest first."""
+        """Which layers to leave in float for more and more accuracy, the cheapest first."""
 
     def keep(self, candidate: Candidate) -> None:
         """Write a candidate: it is the best so far."""
 
 
 @dataclass(kw_only=True)
-class Climb:
-    """The state of a climb.
+class TuningSearch:
+    """Tries better and better candidates, until one provably keeps the budget.
 
     Attributes:
         allow: is told until which share of the time budget what follows may go on.
-        stop: is called when the climb is over, so that a last look may take its time.
-        alone: whether an interrupt ends the climb with the best so far; one of several processes cannot.
+        stop: is called when the search is over, so that a last look may take its time.
+        alone: whether an interrupt ends the search with the best so far; one of several processes cannot.
     """
 
-    subject: Subject
+    candidates: Candidates
     gate: GateSettings
     is_over: Callable[[], bool]
     tell: Callable[[LadderStep], None]
@@ -128,18 +127,24 @@ class Climb:
     _seen: tuple[Measurement, ...] = ()
     _spent: float = 0.0
 
-    def up(self, rungs: Sequence[str], base: Candidate | None = None, late: Sequence[str] = ()) -> None:
+    def run(
+        self,
+        rungs: Sequence[str],
+        start: Candidate = Candidate(),
+        after_float_activations: Sequence[str] = (),
+    ) -> None:
         """Try the default, then each rung on top of the best, then what costs speed, at last float layers.
 
         After each candidate that is better, the held-out samples are looked at if they are expected to show
         that the budget is kept. Each look may be wrong with half of the probability that is left of 5 %, so
         all of them together are wrong in at most 5 % of cases; and what is tried next depends on a look only
-        in that the climb goes on, so the candidates are not chosen by these samples.
+        in that the search goes on, so the candidates are not chosen by these samples.
 
-        Only layers in float come after rungs that are ``late``.
+        Of the rungs, those ``after_float_activations`` come when only layers in float are left to try.
         """
+        late = after_float_activations
         try:
-            self._up([rung for rung in rungs if rung not in late], base or Candidate(), late)
+            self._search([rung for rung in rungs if rung not in late], start, late)
             self._last_look()
         except KeyboardInterrupt:
             if not (self.steps and self.alone):
@@ -162,10 +167,10 @@ class Climb:
                 raise
             self.stopped = INTERRUPTED
 
-    def _up(self, rungs: Sequence[str], base: Candidate, late: Sequence[str]) -> None:
-        if self._try(DEFAULT, base):
+    def _search(self, rungs: Sequence[str], start: Candidate, late: Sequence[str]) -> None:
+        if self._try(DEFAULT, start):
             return
-        was_cut = self._climb_rungs(rungs)
+        was_cut = self._try_rungs(rungs)
         if self.met or self.stopped:
             return
         if self._is_promising() and self._look():
@@ -180,13 +185,13 @@ class Climb:
                 continue  # What is left would need ranges of tensors that follow others so far, or an opset.
         self.stopped = NO_MORE_TIME if was_cut else NO_MORE_RUNGS
 
-    def _climb_rungs(self, rungs: Sequence[str]) -> bool:
+    def _try_rungs(self, rungs: Sequence[str]) -> bool:
         """Try each rung on top of the best; return whether their share of the time was over before."""
         # Half of the time is kept for layers in float, which almost always help.
         self.allow(SHARE_OF_RUNGS)
         try:
             for rung in rungs:
-                # The base of the climb may have it already, as the user asked for it.
+                # The start may have it already, as the user asked for it.
                 if rung in self._best.rungs:
                     continue
                 if self.is_over():
@@ -202,19 +207,19 @@ class Climb:
     def _finer(self, late: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
         """Yield what costs time or size, the cheapest first, each on top of the best: at last float."""
         base = self._best
-        for tensors in self.subject.wide_activations(base):
+        for tensors in self.candidates.wide_activations(base):
             yield counted(tensors, "activation", "in 16 bits"), replace(base, in_16_bits=tensors)
         base = self._best
-        for layers in self.subject.dynamic_layers(base):
+        for layers in self.candidates.dynamic_layers(base):
             yield counted(layers, "dynamic layer"), replace(base, dynamic=layers)
         base = self._best
-        for layers in self.subject.weight_only_layers(base):
+        for layers in self.candidates.weight_only_layers(base):
             dynamic = _without(base.dynamic, layers)
             yield counted(layers, "weight-only layer"), replace(base, dynamic=dynamic, weights_alone=layers)
         for rung in late:
             yield rung, replace(self._best, rungs=(*self._best.rungs, rung))
         base = self._best
-        for layers in self.subject.float_layers(base):
+        for layers in self.candidates.float_layers(base):
             dynamic, alone = _without(base.dynamic, layers), _without(base.weights_alone, layers)
             candidate = replace(base, dynamic=dynamic, weights_alone=alone, in_float=layers)
             yield counted(layers, "layer", "in float"), candidate
@@ -237,13 +242,13 @@ class Climb:
     def _could_be_shown(self) -> bool:
         """Tell whether a look at a model that changes no answer would still show that it does not."""
         level = (LEVEL - self._spent) / 2
-        return could_be_shown(self.gate, self._seen, self.subject.set_aside, level)
+        return could_be_shown(self.gate, self._seen, self.candidates.set_aside, level)
 
     def _try(self, name: str, candidate: Candidate) -> bool:
-        seen = self.subject.compare(candidate)
+        seen = self.candidates.compare(candidate)
         level = (LEVEL - self._spent) / 2
         expected = budget_checks(
-            self.gate, seen.measurements, seen.samples, level, expected=self.subject.set_aside
+            self.gate, seen.measurements, seen.samples, level, expected=self.candidates.set_aside
         )
         kept = not self.steps or seen.sqnr_db > self.steps[self.chosen].sqnr_db
         step = LadderStep(name=name, sqnr_db=seen.sqnr_db, kept=kept, checks=expected, **vars(candidate))
@@ -251,7 +256,7 @@ class Climb:
         if kept:
             self.chosen, self._best, self._seen = len(self.steps) - 1, candidate, seen.measurements
             # Written at once, so that an interrupt leaves the best so far.
-            self.subject.keep(candidate)
+            self.candidates.keep(candidate)
             if all_hold(expected):
                 self._look()
         self.tell(self.steps[-1])
@@ -261,7 +266,7 @@ class Climb:
         """Look at the held-out samples, for the best candidate; return whether it keeps the budget."""
         left = LEVEL - self._spent
         level = left if last else left / 2
-        seen = self.subject.prove(self._best)
+        seen = self.candidates.prove(self._best)
         proof = budget_checks(self.gate, seen.measurements, seen.samples, level)
         # Spent even if the look fails: by Bonferroni all looks together may be wrong in 5 % of cases.
         self._spent += level
@@ -270,15 +275,15 @@ class Climb:
         return self.met
 
     def advice(self) -> tuple[str, ...]:
-        """Return what it would take to keep the budget; nothing if it is kept, or may be by going on."""
+        """Advice on how to keep the budget; none if it is kept, or may be by going on."""
         if self.met or self.stopped == INTERRUPTED:
             return ()
         best = self.steps[self.chosen]
-        return advice_for(best.proof or best.checks, self.subject.set_aside)
+        return advice_for(best.proof or best.checks, self.candidates.set_aside)
 
 
 def counted(names: Sequence[str], what: str, where: str = "") -> str:
-    """Return the name of a candidate."""
+    """The name of a candidate."""
     return f"{len(names)} {what}{'' if len(names) == 1 else 's'} {where}".rstrip()
 
 

@@ -1,13 +1,12 @@
 """Candidates as models: each is exported as ``ptq quantize`` would with its recipe, and measured."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ptq_cli.calibdata.dataset.selection import WHOLE
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
-from ptq_cli.calibration.measure import CalibrationSubject, provenance_of
+from ptq_cli.calibration.measure import provenance_of
+from ptq_cli.calibration.subject import CalibrationSubject
 from ptq_cli.collectors.calibration_file import (
     Calibration,
     Provenance,
@@ -17,16 +16,15 @@ from ptq_cli.collectors.calibration_file import (
 )
 from ptq_cli.core.errors import PtqError
 from ptq_cli.core.files import Content, write_together
-from ptq_cli.core.progress import ProgressCallback
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.models.static_shapes import reopened
-from ptq_cli.pipeline.evaluation.evaluation_data import EvaluationSet
-from ptq_cli.pipeline.evaluation.joined_shards import evaluate_together
-from ptq_cli.pipeline.evaluation.one_pass import EvaluatedModels, evaluate_pass
+from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet
+from ptq_cli.pipeline.evaluation.measure_models import evaluate_pass
+from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
 from ptq_cli.pipeline.exporting.decide_model import CalibratedModel
-from ptq_cli.pipeline.run_calibrate import machine_of_rank, make_calibration
+from ptq_cli.pipeline.run_calibrate import make_calibration
 from ptq_cli.pipeline.run_export import Exported, make_export
 from ptq_cli.plan.dynamic_layers import dynamic_candidates
 from ptq_cli.qdq.read.padded_channels import without_padding
@@ -41,64 +39,19 @@ from ptq_cli.recover.range_effects import KnownCosts
 from ptq_cli.recover.recovery_data import recovery_data
 from ptq_cli.recover.recovery_effects import Rescaling
 from ptq_cli.recover.rescaling import rescaled
-from ptq_cli.setup.resolve import Request, Resolved
+from ptq_cli.setup.parts import Part, Work
+from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
-from ptq_cli.setup.run_directory import RunDirectory
-from ptq_cli.tuning.candidate import Candidate, Seen
+from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement
 from ptq_cli.tuning.layer_noise import layer_noise
-from ptq_cli.tuning.layer_ranking import LOUDEST, LayerRanking, TuneCheckpoint, layer_costs
-from ptq_cli.tuning.sixteen_bits import BLOCK, activations_of, weight_only_candidates, wide_format
-
-if TYPE_CHECKING:
-    from ptq_cli.setup.distributed import Group
-
-
-# The processes that climb together under ``torchrun``: they measure in parts, and do the same next.
-
-
-@dataclass(frozen=True)
-class Party:
-    """One or several processes.
-
-    Every process makes each candidate, which comes out the same on all; what is measured on samples is shared
-    out, and what a clock or a folder says is what they say to the first process.
-
-    Example:
-        >>> alone = Party()
-        >>> alone.is_first, alone.agreed(lambda: True), alone.told(lambda: b"profile")
-        (True, True, b'profile')
-    """
-
-    group: "Group | None" = None
-
-    @property
-    def is_first(self) -> bool:
-        """Whether this one writes."""
-        return self.group is None or self.group.ranks.is_first
-
-    def go_on(self) -> None:
-        """Say that there is progress, and raise what another process has raised."""
-        if self.group is not None:
-            self.group.after_batch(0, 0)
-
-    def told(self, make: Callable[[], bytes]) -> bytes:
-        """Return what the first process makes, on all of them."""
-        if self.group is None:
-            return make()
-        return self.group.announce(make() if self.is_first else b"", self.group.next_place())
-
-    def agreed(self, ask: Callable[[], bool]) -> bool:
-        """Return what the first process answers, on all of them."""
-        return bool(self.told(lambda: b"yes" if ask() else b""))
-
-    def of_rank(self, resolved: Resolved) -> Resolved:
-        """Return a recipe with this process's own part of the machine."""
-        if self.group is None:
-            return resolved
-        return replace(resolved, machine=machine_of_rank(resolved.machine, self.group.ranks))
-
-
-# The calibration that a candidate rests on: rungs that rewrite the float model need one of their own.
+from ptq_cli.tuning.layer_ranking import LOUDEST, LayerRanking, layer_costs
+from ptq_cli.tuning.possible_changes import (
+    BLOCK,
+    activations_of,
+    weight_only_candidates,
+    wide_format,
+)
+from ptq_cli.tuning.tuning_checkpoint import TuneCheckpoint
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,66 +72,56 @@ class CandidateCalibration:
 class CandidateCalibrations:
     """Calibrates when a candidate needs it, and remembers."""
 
-    def __init__(
-        self,
-        request: Request,
-        resolved: Resolved,
-        subject: CalibrationSubject,
-        run: RunDirectory,
-        progress: ProgressCallback,
-        party: Party,
-    ) -> None:
+    def __init__(self, subject: CalibrationSubject, work: Work) -> None:
         """Begin with nothing."""
-        self._request, self._resolved, self._subject = request, resolved, subject
-        self._run, self._progress, self._party = run, progress, party
+        self._subject, self._work = subject, work
         self._rescaled: dict[tuple[str, ...], tuple[CalibrationSubject, tuple[Rescaling, ...]]] = {}
         self._made: dict[tuple[str, ...], CandidateCalibration] = {}
 
     def float_model_of(self, rungs: tuple[str, ...]) -> StoredModel:
-        """Return the float model that candidates with these rungs are made from; it is not calibrated yet."""
+        """The float model that candidates with these rungs are made from; it is not calibrated yet."""
         return self._rescaled_subject(rungs)[0].model.stored
 
     def of(self, rungs: tuple[str, ...]) -> CandidateCalibration:
-        """Return the calibration of candidates with these rungs."""
+        """The calibration of candidates with these rungs."""
         key = rewriting(rungs)
         if key not in self._made:
             self._made[key] = self._calibrated(key)
         return self._made[key]
 
-    def _asked(self, key: tuple[str, ...]) -> tuple[Request, Resolved]:
-        settings = {**self._request.settings, "recover": list(key) or [NONE]}
-        recipe = replace(self._resolved.recipe, recovery=RecoverySettings(list(key) or [NONE]))
-        return replace(self._request, settings=settings), self._resolved.with_recipe(recipe)
+    def _asked(self, key: tuple[str, ...]) -> Resolved:
+        rungs, resolved = list(key) or [NONE], self._work.resolved
+        recipe = replace(resolved.recipe, recovery=RecoverySettings(rungs))
+        return resolved.with_recipe(recipe).with_settings(recover=rungs)
 
     def _rescaled_subject(self, rungs: tuple[str, ...]) -> tuple[CalibrationSubject, tuple[Rescaling, ...]]:
         key = rewriting(rungs)
         if key not in self._rescaled:
-            self._rescaled[key] = rescaled(self._subject, self._asked(key)[1], self._progress)
+            self._rescaled[key] = rescaled(self._subject, self._asked(key), self._work.progress)
         return self._rescaled[key]
 
     def _calibrated(self, key: tuple[str, ...]) -> CandidateCalibration:
-        request, resolved = self._asked(key)
+        work = replace(self._work, resolved=self._asked(key))
         subject, changed = self._rescaled_subject(key)
-        begun = provenance_of(subject, request, resolved, self._run, WHOLE)
-        stored = self._party.told(lambda: self._earlier(begun))
-        earlier = parse_calibration(stored, str(self._run.calibration)) if stored else None
-        if earlier is not None:
+        begun = provenance_of(subject, replace(work, part=Part()))
+        stored = work.part.from_first(lambda: self._earlier(begun))
+        if stored:
+            earlier = parse_calibration(stored, str(work.run.calibration))
             return CandidateCalibration(
                 subject=subject, calibration=earlier, float_model=subject.model.stored, files={}
             )
-        found = make_calibration(
-            subject, request, resolved, self._run, self._progress, changed=changed, group=self._party.group
-        )
+        found = make_calibration(subject, work, changed)
         return CandidateCalibration(
             subject=subject, calibration=found.calibration, float_model=found.model, files=found.files
         )
 
     def _earlier(self, begun: Provenance) -> bytes:
-        """Return the calibration of the run directory, if it is the very one that would be made."""
-        if not (self._run.calibration.is_file() and self._run.float_model.is_file()):
+        """The calibration of the run directory, if it is the very one that would be made."""
+        run = self._work.run
+        if not (run.calibration.is_file() and run.float_model.is_file()):
             return b""
         try:
-            found = load_calibration(self._run.calibration)
+            found = load_calibration(run.calibration)
         except PtqError:  # It is made again.
             return b""
         same = replace(begun, samples=found.provenance.samples, share=None)
@@ -186,14 +129,12 @@ class CandidateCalibrations:
 
 
 def rewriting(rungs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the rungs that may change the float model."""
+    """The rungs that may change the float model."""
     return tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))
 
 
-RANKED_ON = 64
-"""Samples that layers are ranked on."""
-FEW_LEVELS = (2, 5, 8)
-"""How often the noise is halved by layers that cost little more than integers in measured ranges."""
+RANKED_ON = 64  # samples that layers are ranked on
+FEW_LEVELS = (2, 5, 8)  # halvings of the noise by layers that cost little more than measured ranges
 
 
 @dataclass(kw_only=True)
@@ -201,21 +142,19 @@ class CandidateModels:
     """Makes and measures candidates, and remembers both.
 
     Attributes:
+        work: with the recipe that candidates are made by.
         deciding: the recipe of the evaluations that decide.
         float_model: without rewrites, that all candidates are compared with.
     """
 
-    resolved: Resolved
+    work: Work
     deciding: Resolved
     calibrations: CandidateCalibrations
     float_model: StoredModel
     compared_on: EvaluationSet
     proven_on: EvaluationSet
-    run: RunDirectory
     output: Path
     checkpoint: TuneCheckpoint
-    progress: ProgressCallback
-    party: Party = field(default_factory=Party)
 
     def __post_init__(self) -> None:
         self._made: dict[str, Exported] = {}
@@ -228,17 +167,17 @@ class CandidateModels:
         proven = next(iter(self.checkpoint.proven.values()), None)
         return proven.samples if proven is not None else self.proven_on.dataset.count or 1
 
-    def compare(self, candidate: Candidate) -> Seen:
+    def compare(self, candidate: Candidate) -> CandidateMeasurement:
         """Measure a candidate on the samples to choose by."""
         return self._measured(candidate, self.compared_on, self.checkpoint.compared)
 
-    def prove(self, candidate: Candidate) -> Seen:
+    def prove(self, candidate: Candidate) -> CandidateMeasurement:
         """Measure a candidate on the held-out samples."""
         return self._measured(candidate, self.proven_on, self.checkpoint.proven)
 
     def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which activations to give 16 bits; none if the target does not compute with them."""
-        resolved = self.resolved
+        """Which activations to give 16 bits; none if the target does not compute with them."""
+        resolved = self.work.resolved
         if not wide_format(resolved.target, resolved.recipe.activations):
             return ()
         plan, base = self.export(candidate).result.plan, self.calibrations.of(candidate.rungs)
@@ -248,17 +187,17 @@ class CandidateModels:
         return tuple(dict.fromkeys(tensors for tensors in found if tensors))
 
     def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to give ranges that are found at each run."""
+        """Which layers to give ranges that are found at each run."""
         ranking = self._ranked(candidate)
         return ranking.levels(ranking.dynamic, FEW_LEVELS)
 
     def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to quantize the weights of alone."""
+        """Which layers to quantize the weights of alone."""
         ranking = self._ranked(candidate)
         return ranking.levels(ranking.weight_only, FEW_LEVELS)
 
     def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return which layers to leave in float for more and more accuracy."""
+        """Which layers to leave in float for more and more accuracy."""
         return self._ranked(candidate).levels()
 
     def _ranked(self, candidate: Candidate) -> LayerRanking:
@@ -267,7 +206,7 @@ class CandidateModels:
             graph = base.float_model.load()
             quantized = reopened(without_padding(exported.model.load()), graph)
             twins = TwinGraphs(graph, with_types(quantized))
-            plan, recipe, target = exported.result.plan, self.resolved.recipe, self.resolved.target
+            plan, recipe, target = exported.result.plan, self.work.resolved.recipe, self.work.resolved.target
             plain = are_plain(recipe.weights, recipe.activations)
             noise = layer_noise(
                 twins,
@@ -275,8 +214,8 @@ class CandidateModels:
                 target,
                 first_samples(self.compared_on, RANKED_ON).dataset,
                 base.subject.model.inputs,
-                threads=self.resolved.machine.threads,
-                progress=self.progress,
+                threads=self.work.resolved.machine.threads,
+                progress=self.work.progress,
             )
             self.checkpoint.rankings[candidate.key] = LayerRanking(
                 noise={name: share if share < LOUDEST else LOUDEST for name, share in noise.items()},
@@ -295,15 +234,17 @@ class CandidateModels:
         exported, base = self.export(candidate), self.calibrations.of(candidate.rungs)
         digest = exported.model.sha256
         files = base.files if base is not self._written else {}
-        if self.party.is_first:
+        if self.work.part.is_first:
             write_together({**files, **exported.files})
         self._written = base
-        if exported.model.data and self.party.is_first:  # They have moved to their place.
+        if exported.model.data and self.work.part.is_first:  # They have moved to their place.
             self._made[candidate.key] = replace(exported, model=read_model(self.output))
         self.checkpoint.written[candidate.key] = digest
         self.checkpoint.save()
 
-    def _measured(self, candidate: Candidate, chosen: EvaluationSet, known: dict[str, Seen]) -> Seen:
+    def _measured(
+        self, candidate: Candidate, chosen: EvaluationSet, known: dict[str, CandidateMeasurement]
+    ) -> CandidateMeasurement:
         if candidate.key not in known:
             first = self._alike.setdefault(self._what_it_is(candidate), candidate.key)
             if first in known:  # A rung that changed nothing is not measured again.
@@ -312,32 +253,33 @@ class CandidateModels:
             model = self.export(candidate).model
             models = EvaluatedModels(self.float_model, {self.output.name: model})
             (found,) = self._evaluated(models, chosen)
-            known[candidate.key] = Seen(found.samples, found.measurements)
+            known[candidate.key] = CandidateMeasurement(found.samples, found.measurements)
             self.checkpoint.save()
         return known[candidate.key]
 
     def _what_it_is(self, candidate: Candidate) -> tuple[str, str]:
-        """Return what is the same for candidates whose further rungs have left the float model as it was."""
+        """Key that is the same for candidates whose further rungs left the float model as it was."""
         others = tuple(rung for rung in candidate.rungs if rung not in REWRITING)
         float_model = self.calibrations.float_model_of(candidate.rungs)
         return float_model.sha256, replace(candidate, rungs=others).key
 
     def _evaluated(self, models: EvaluatedModels, chosen: EvaluationSet) -> tuple[Evaluation, ...]:
-        if self.party.group is not None:
-            return evaluate_together(self.deciding, models, chosen, self.progress, self.party.group)
-        discard_checkpoint(self.run.evaluation_checkpoint)
-        found = evaluate_pass(self.deciding, models, chosen, self.run, self.progress)
-        discard_checkpoint(self.run.evaluation_checkpoint)
+        work = replace(self.work, resolved=self.deciding)
+        if work.part.group is not None:
+            return evaluate_pass(work, models, chosen)
+        discard_checkpoint(work.run.evaluation_checkpoint)
+        found = evaluate_pass(work, models, chosen)
+        discard_checkpoint(work.run.evaluation_checkpoint)
         return found
 
     def export(self, candidate: Candidate) -> Exported:
-        """Return a candidate as a file; the last one is remembered."""
+        """A candidate as a file; the last one is remembered."""
         if candidate.key not in self._made:
             for made in self._made.values():  # Only the last is needed again.
                 made.model.discard()
             self._made.clear()
-            wide = wide_format(self.resolved.target, self.resolved.recipe.activations)
-            resolved = self.resolved.with_recipe(recipe_of(self.resolved.recipe, candidate, wide))
+            wide = wide_format(self.work.resolved.target, self.work.resolved.recipe.activations)
+            resolved = self.work.resolved.with_recipe(recipe_of(self.work.resolved.recipe, candidate, wide))
             base = self.calibrations.of(candidate.rungs)
             data = recovery_data(resolved, base.subject.dataset, base.subject.model.inputs)
             data = replace(data, known_costs=base.known_costs) if data is not None else None
@@ -346,17 +288,17 @@ class CandidateModels:
                 calibration=base.calibration,
                 float_model=base.float_model,
                 graph=base.float_model.load(),
-                run=self.run,
+                run=self.work.run,
                 output=self.output,
                 plan=base.subject.plan,
-                progress=self.progress,
+                progress=self.work.progress,
             )
             self._made[candidate.key] = make_export(source, data)
         return self._made[candidate.key]
 
 
 def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
-    """Return the recipe of a candidate, with which ``ptq quantize`` makes the same file.
+    """The recipe of a candidate, with which ``ptq quantize`` makes the same file.
 
     Example:
         >>> found = recipe_of(Recipe(), Candidate(rungs=("round",), in_float=("head",)))

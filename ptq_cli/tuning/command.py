@@ -71,7 +71,6 @@ def command(
     Under torchrun several processes share the samples of each measurement; the result is the same, byte for
     byte. Runs under torchrun cannot be resumed.
     """
-    from ptq_cli.pipeline.run_quantize import asks_for_evaluation
     from ptq_cli.setup.run_directory import RunDirectory
     from ptq_cli.terminal.progress_bar import shown_progress
     from ptq_cli.tuning.run_tune import run_tune
@@ -79,9 +78,6 @@ def command(
 
     once = once_from(options)
     request = request_from(options, model)
-    wanted = asks_for_evaluation(request.settings) if once.evaluate is None else once.evaluate
     with shown_progress() as progress:
-        result = run_tune(
-            request, RunDirectory(run), output, evaluate=wanted, restart=once.restart, progress=progress
-        )
+        result = run_tune(request, RunDirectory(run), output, once, progress)
     return show_tuning(result, as_json=as_json)

@@ -24,21 +24,16 @@ from ptq_cli.recover.range_effects import loudest
 from ptq_cli.tuning.layer_ranking import LEVELS
 
 STAGE = "ranking layers"
-QUIET = 2.0 ** -(LEVELS[-1] + 1)
-"""Share of the noise that no layer in float would be needed for."""
-ROUND = 256
-"""Runs of a layer on a sample, until twice as many samples were seen."""
-ROOT = 1 / 8
-"""Power of the mean of samples: 1 would be the arithmetic mean, 0 the geometric one."""
+QUIET = 2.0 ** -(LEVELS[-1] + 1)  # share of the noise that no layer in float would be needed for
+ROUND = 256  # runs of a layer on a sample, until twice as many samples were seen
+ROOT = 1 / 8  # power of the mean of samples: 1 would be the arithmetic mean, 0 the geometric one
 
-Noise = Mapping[str, float]
-"""Squared differences, or squares, by output."""
-Combine = Callable[[Sequence[float]], float]
-"""Makes one of the shares of noise of several samples."""
+Noise = Mapping[str, float]  # squared differences, or squares, by output
+Combine = Callable[[Sequence[float]], float]  # makes one of the shares of noise of several samples
 
 
 def typical(shares: Sequence[float]) -> float:
-    """Return the noise of a usual sample, from the shares of all: the 8th power of the mean of 8th roots.
+    """The noise of a usual sample, from the shares of all: the 8th power of the mean of 8th roots.
 
     It is close to the geometric mean, but a sample without any noise does not outvote all others.
 
@@ -51,7 +46,7 @@ def typical(shares: Sequence[float]) -> float:
 
 
 def measured_next(left: int, done: int, runs: int) -> int:
-    """Return how many of the layers that are ``left`` the next samples measure; of the first ones all.
+    """How many of the layers that are ``left`` the next samples measure; of the first ones all.
 
     Example:
         >>> [measured_next(300, done, 256) for done in (0, 1, 2, 4, 8, 16)]
@@ -107,7 +102,7 @@ def layer_noise(
     quiet: float = QUIET,
     combine: Combine = typical,
 ) -> dict[str, float]:
-    """Return the noise that each ``integer`` layer adds to the outputs when it alone is quantized.
+    """The noise that each ``integer`` layer adds to the outputs when it alone is quantized.
 
     What only moves or clamps values is integer for its neighbors' sake, and is not measured. All layers are
     measured on the first samples, and the loudest on more. The quiet ones are taken to follow them.
@@ -163,7 +158,7 @@ class _Heard:
         self._signals.append({name: _power(self._floats(name)) for name in self._outputs})
 
     def alone(self, layer: str) -> Noise:
-        """Return what a layer changes of the outputs."""
+        """Noise of the outputs with one layer quantized."""
         changed = self._staged.changed_outputs(layer, self._base)
         return {name: _difference(self._floats(name), changed[name]) for name in self._outputs}
 
@@ -185,7 +180,7 @@ class _Heard:
 
 
 def _difference(wanted: Array, found: Array) -> float:
-    """Return the squared difference; of integers how many differ.
+    """The squared difference; of integers how many differ.
 
     What has another shape, NaN or infinities is noise as a whole: as loud as the signal.
     """

@@ -1,34 +1,21 @@
-"""What a tuning has measured so far, so that it continues where it was interrupted."""
+"""Which layers to leave in float, the cheapest first: by the noise that each adds on its own."""
 
-import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.core.documents import decode, encode, strict_json
-from ptq_cli.core.errors import ReportError
-from ptq_cli.core.files import write_text
-from ptq_cli.core.read_files import read_file
 from ptq_cli.plan.cost_benefit import float_costs
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.sections import SIZE
-from ptq_cli.setup.resumable import Tell, read_checkpoint
-from ptq_cli.tuning.candidate import Seen
-
-# Which layers to leave in float, the cheapest first: by the noise that each adds on its own.
-
 
 LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 """Times that the noise is halved: 3 to 48 dB. Where several layers alone make as much noise as there can be,
 what the others add shows only when all of these are in float."""
-LEAST_SHARE = 1e-4
-"""Of the whole cost: what a layer costs that saves time in float."""
+LEAST_SHARE = 1e-4  # of the whole cost: what a layer costs that saves time in float
 
 
-LOUDEST = 1e30
-"""What noise that is not finite counts as."""
+LOUDEST = 1e30  # what noise that is not finite counts as
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,14 +35,14 @@ class LayerRanking:
     def levels(
         self, among: Collection[str] | None = None, levels: Collection[int] = LEVELS
     ) -> tuple[tuple[str, ...], ...]:
-        """Return which layers to change, more and more; see ``layers_by_level``."""
+        """Which layers to change, more and more; see ``layers_by_level``."""
         noise = {name: value for name, value in self.noise.items() if among is None or name in among}
         most = len(noise) - (among is None)  # Of layers in float some are left.
         return layers_by_level(noise, self.cost, levels, most=most)
 
 
 def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str) -> dict[str, float]:
-    """Return what each layer costs if it stays in float.
+    """Cost of each layer if it stays in float.
 
     With ``"size"`` as many as its weights; otherwise the products that it sums up, and what it takes to
     convert tensors that pass between it and its neighbors as integers.
@@ -74,7 +61,7 @@ def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str
 def layers_by_level(
     noise: Mapping[str, float], cost: Mapping[str, float], levels: Collection[int], *, most: int
 ) -> tuple[tuple[str, ...], ...]:
-    """Return which layers to leave in float so that a half, a quarter, an eighth … of the noise is left.
+    """Which layers to leave in float so that a half, a quarter, an eighth … of the noise is left.
 
     Layers come in the order of what they take away for what they cost.
 
@@ -96,58 +83,3 @@ def layers_by_level(
         if 0 < count <= most and layers not in found:
             found.append(layers)
     return tuple(found)
-
-
-@dataclass(kw_only=True)
-class _Content:
-    identity: dict[str, str]
-    compared: dict[str, Seen] = field(default_factory=dict)
-    proven: dict[str, Seen] = field(default_factory=dict)
-    rankings: dict[str, LayerRanking] = field(default_factory=dict)
-    written: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(kw_only=True)
-class TuneCheckpoint(_Content):
-    """Measurements by candidate, written to a file after each.
-
-    Attributes:
-        rankings: of the layers, by the key of the candidate that they were ranked for.
-        written: SHA-256 of the candidates that were the best so far and were written.
-        stored: whether it is written at all; several processes of torchrun store nothing.
-    """
-
-    path: Path
-    stored: bool = True
-
-    def save(self) -> None:
-        """Write all of it, if it is stored."""
-        if self.stored:
-            content = _Content(**{item.name: getattr(self, item.name) for item in fields(_Content)})
-            write_text(self.path, json.dumps(encode(content), allow_nan=False))
-
-
-def continued_tuning(path: Path, identity: Mapping[str, str], tell: Tell) -> TuneCheckpoint:
-    """Return what an earlier tuning measured, if it is of the same; otherwise nothing, and say why."""
-
-    def refusal(found: _Content) -> str:
-        other = [name for name, value in identity.items() if found.identity.get(name) != value]
-        return f"{other[0]} has changed" if other else ""
-
-    content = read_checkpoint(path, "tuning", _read, refusal, tell)
-    if content is None:
-        return TuneCheckpoint(path=path, identity=dict(identity))
-    count = len(content.compared)
-    tell(
-        f"continuing an earlier tuning after {count} candidate{'' if count == 1 else 's'}; "
-        "--set run.restart=true starts again"
-    )
-    return TuneCheckpoint(path=path, **vars(content))
-
-
-def _read(path: Path) -> _Content:
-    try:
-        content: _Content = decode(_Content, strict_json(read_file(path, "checkpoint of a tuning")), "")
-    except (ValueError, RecursionError) as error:
-        raise ReportError("it is damaged", hint="start again with --set run.restart=true") from error
-    return content

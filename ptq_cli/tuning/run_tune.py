@@ -1,14 +1,14 @@
 """``tune``: the cheapest model that provably keeps a budget."""
 
-import os
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isclose
 from pathlib import Path
 from typing import Annotated, ClassVar
 
-from ptq_cli.calibration.measure import CalibrationSubject
 from ptq_cli.calibration.provenance import opened_bytes
+from ptq_cli.calibration.subject import CalibrationSubject
 from ptq_cli.core.documents import HIDDEN, to_json
 from ptq_cli.core.errors import TimeBudgetError
 from ptq_cli.core.files import write_together
@@ -18,27 +18,28 @@ from ptq_cli.evaluation.document.ladder import INTERRUPTED, Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.latency.latency_preference import profile_here
 from ptq_cli.models.files.stored import read_model
-from ptq_cli.pipeline.evaluation.made_reports import EvaluationResult
+from ptq_cli.pipeline.evaluation.reports import EvaluationResult
 from ptq_cli.pipeline.exporting.exported_file import Pair
-from ptq_cli.pipeline.run_calibrate import joined_ranks
 from ptq_cli.pipeline.run_evaluate import make_evaluations
+from ptq_cli.pipeline.run_quantize import asks_for_evaluation
+from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.known_modes import AUTO, IN_FLOAT, RUNGS
 from ptq_cli.recipe.recovery_rungs import REWRITING, needs_ranges, recovery_rungs
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY
 from ptq_cli.report.text.tuning import budgeted, written
-from ptq_cli.setup.ranks import find_ranks
+from ptq_cli.setup.parts import Part, Work, opened_part
 from ptq_cli.setup.resolve import Request, Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.tuning.budget_reach import decision_recipe
-from ptq_cli.tuning.candidate import SQNR, Candidate, Climb, TimeIsOverError
-from ptq_cli.tuning.candidate_models import CandidateCalibrations, CandidateModels, Party
-from ptq_cli.tuning.layer_ranking import TuneCheckpoint, continued_tuning
-from ptq_cli.tuning.opened_tuning import OpenedTuning, open_tuning, tuning_identity
-from ptq_cli.tuning.sixteen_bits import slow_rungs, why_not_wide
+from ptq_cli.tuning.candidate import SQNR, Candidate, TimeIsOverError, TuningSearch
+from ptq_cli.tuning.candidate_models import CandidateCalibrations, CandidateModels
+from ptq_cli.tuning.possible_changes import slow_rungs, why_not_wide
+from ptq_cli.tuning.tuning_checkpoint import TuneCheckpoint, continued_tuning
+from ptq_cli.tuning.tuning_subject import TuningSubject, open_tuning, tuning_identity
 
-# How a tuning ends: its ladder is written, and what was chosen is evaluated.
+STAGE = "tune"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,27 +66,77 @@ class TuneResult:
         return self.ladder.stopped == INTERRUPTED
 
 
-def finish_tuning(
-    opened: OpenedTuning, models: CandidateModels, climb: Climb, run: RunDirectory, progress: ProgressCallback
+def run_tune(
+    request: Request,
+    run: RunDirectory,
+    output: Path | None = None,
+    once: Once = Once(),
+    progress: ProgressCallback = silent,
 ) -> TuneResult:
-    """Write the ladder of a climb that is over, and evaluate what it chose, if that was asked for."""
-    ladder = _ladder(opened, models, climb)
-    is_first, best = models.party.is_first, Candidate.of(ladder.best)
+    """Calibrate, and try better and better candidates until one provably keeps the budget.
+
+    The best candidate so far is always on disk, with its recipe. Evaluation data decide nothing. Under
+    ``torchrun`` each process measures its share of the samples, and the first one writes. A Ctrl-C after the
+    first candidate ends the search: the best so far is the result. Several processes end without one, and
+    continue nothing.
+    """
+    evaluate = asks_for_evaluation(request.settings) if once.evaluate is None else once.evaluate
+    with opened_part() as part:
+        subject = open_tuning(request, run, output, part, progress, evaluate=evaluate)
+        path = output or run.quantized_file(subject.resolved.recipe.weights)
+        work = Work(resolved=subject.resolved, run=run, part=part, progress=progress)
+        return _searched(subject, work, path, restart=once.restart)
+
+
+def _searched(subject: TuningSubject, work: Work, output: Path, *, restart: bool) -> TuneResult:
+    recipe, run, part = work.resolved.recipe, work.run, work.part
+    if restart and part.is_first:
+        discard_checkpoint(run.checkpoint)
+        discard_checkpoint(run.tuning_checkpoint)
+    seconds = parse_duration(recipe.tune.time_budget) if recipe.tune.time_budget else None
+    clock = BudgetClock(seconds, work.progress, part)
+    models = _candidate_models(subject, replace(work, progress=clock.progress), output)
+
+    def tell(step: LadderStep) -> None:
+        clock.begun = True
+        work.tell(step_line(step), STAGE)
+
+    search = TuningSearch(
+        candidates=models,
+        gate=subject.gate,
+        is_over=clock.is_over,
+        tell=tell,
+        allow=clock.allow,
+        stop=clock.stop,
+        alone=part.group is None,
+    )
+    rungs, start = rungs_to_try(recipe)
+    calibrated = subject.calibrated
+    search.run(rungs, start, slow_rungs(rungs, calibrated.model.model, calibrated.plan, recipe.weights))
+    clock.stop()
+    return _finished(subject, models, search, work)
+
+
+def _finished(
+    subject: TuningSubject, models: CandidateModels, search: TuningSearch, work: Work
+) -> TuneResult:
+    """Write the ladder of a search that is over, and evaluate what it chose, if that was asked for."""
+    ladder, run, is_first = _ladder(subject, models, search), work.run, work.part.is_first
+    best = Candidate.of(ladder.best)
     if is_first:
         write_together({run.tuning: to_json(ladder).encode()})
         run.discard_other_models(models.output)
-        if climb.stopped != INTERRUPTED:
+        if search.stopped != INTERRUPTED:
             discard_checkpoint(run.tuning_checkpoint)
             discard_checkpoint(run.checkpoint)
     # The processes that do not write make what was chosen again.
     chosen = read_model(models.output) if is_first else models.export(best).model
     evaluation = None
-    if opened.evaluation is not None and climb.stopped != INTERRUPTED:
+    if subject.evaluation is not None and search.stopped != INTERRUPTED:
         base = models.calibrations.of(best.rungs)
-        pair, fitted = Pair(base.float_model, chosen, models.output.name), opened.evaluation
-        plan, group = base.subject.plan, models.party.group
+        pair = Pair(base.float_model, chosen, models.output.name)
         (found,) = make_evaluations(
-            opened.resolved, base.calibration, [pair], fitted, run, [run], progress, plan=plan, group=group
+            work, base.calibration, [pair], subject.evaluation, plan=base.subject.plan
         )
         if is_first:
             write_together(found.files)
@@ -96,110 +147,47 @@ def finish_tuning(
         output=models.output,
         ladder=ladder,
         bytes=chosen.size,
-        float_bytes=opened_bytes(opened.subject.model.file) or models.float_model.size,
+        float_bytes=opened_bytes(subject.calibrated.model.file) or models.float_model.size,
         evaluation=evaluation,
     )
 
 
-def _ladder(opened: OpenedTuning, models: CandidateModels, climb: Climb) -> Ladder:
+def _ladder(subject: TuningSubject, models: CandidateModels, search: TuningSearch) -> Ladder:
     def written() -> bytes:
         return read_model(models.output).sha256.encode()
 
-    compared, resolved = models.compared_on.dataset.count, opened.resolved
-    in_float = any(step.in_float for step in climb.steps)
+    compared, resolved = models.compared_on.dataset.count, subject.resolved
+    in_float = any(step.in_float for step in search.steps)
     return Ladder(
-        model_sha256=models.party.told(written).decode(),
+        model_sha256=models.work.part.from_first(written).decode(),
         samples=next(iter(models.checkpoint.compared.values())).samples if compared is None else compared,
         set_aside=models.set_aside,
-        steps=tuple(climb.steps),
-        chosen=climb.chosen,
-        met=climb.met,
-        stopped=climb.stopped,
-        advice=climb.advice(),
+        steps=tuple(search.steps),
+        chosen=search.chosen,
+        met=search.met,
+        stopped=search.stopped,
+        advice=search.advice(),
         untried=why_not_wide(resolved.target, resolved.recipe.activations) if in_float else "",
     )
 
 
-STAGE = "tune"
-
-
-def run_tune(
-    request: Request,
-    run: RunDirectory,
-    output: Path | None = None,
-    *,
-    evaluate: bool = False,
-    restart: bool = False,
-    progress: ProgressCallback = silent,
-) -> TuneResult:
-    """Calibrate, and try better and better candidates until one provably keeps the budget.
-
-    The best candidate so far is always on disk, with its recipe. Evaluation data decide nothing. Under
-    ``torchrun`` each process measures its share of the samples, and the first one writes. A Ctrl-C after the
-    first candidate ends the climb: the best so far is the result. Several processes end without one, and
-    continue nothing.
-    """
-    with joined_ranks(find_ranks(os.environ)) as group:
-        party = Party(group)
-        opened = open_tuning(request, run, output, progress, party, evaluate=evaluate)
-        path = output or run.quantized_file(opened.resolved.recipe.weights)
-        return _climbed(opened, run, path, progress, party, restart=restart)
-
-
-def _climbed(
-    opened: OpenedTuning,
-    run: RunDirectory,
-    output: Path,
-    progress: ProgressCallback,
-    party: Party,
-    *,
-    restart: bool,
-) -> TuneResult:
-    recipe = opened.resolved.recipe
-    if restart and party.is_first:
-        discard_checkpoint(run.checkpoint)
-        discard_checkpoint(run.tuning_checkpoint)
-    seconds = parse_duration(recipe.tune.time_budget) if recipe.tune.time_budget else None
-    clock = BudgetClock(seconds, progress, party)
-    models = _candidate_models(opened, run, output, clock.progress, party)
-
-    def tell(step: LadderStep) -> None:
-        clock.begun = True
-        progress(Progress(STAGE, 0, None, step_line(step)))
-
-    climb = Climb(
-        subject=models,
-        gate=opened.gate,
-        is_over=clock.is_over,
-        tell=tell,
-        allow=clock.allow,
-        stop=clock.stop,
-        alone=party.group is None,
-    )
-    rungs, base = rungs_to_climb(recipe)
-    subject = opened.subject
-    climb.up(rungs, base, slow_rungs(rungs, subject.model.model, subject.plan, recipe.weights))
-    clock.stop()
-    return finish_tuning(opened, models, climb, run, progress)
-
-
 class BudgetClock:
-    """Ends the climb when the time budget is over: several processes between candidates, one anywhere."""
+    """Ends the search when the time budget is over: several processes between candidates, one anywhere."""
 
-    def __init__(self, seconds: float | None, progress: ProgressCallback, party: Party) -> None:
-        self._party = party
+    def __init__(self, seconds: float | None, progress: ProgressCallback, part: Part) -> None:
+        self._part = part
         self._begin = time.monotonic()
         self._seconds, self._progress = seconds, progress
         self.begun = False
         self.allow(1.0)
 
     def allow(self, share: float) -> None:
-        """Let the climb go on until so much of the time has passed, counted from the beginning."""
+        """Let the search go on until so much of the time has passed, counted from the beginning."""
         self._end = self._begin + share * self._seconds if self._seconds is not None else None
 
     def is_over(self) -> bool:
-        """Return whether no time is left, by the clock of the first process."""
-        return self._party.agreed(self._has_passed)
+        """Whether no time is left, by the clock of the first process."""
+        return self._part.agreed(self._has_passed)
 
     def _has_passed(self) -> bool:
         return self._end is not None and time.monotonic() > self._end
@@ -212,8 +200,8 @@ class BudgetClock:
             TimeBudgetError: it is, and nothing has been measured.
         """
         self._progress(step)
-        self._party.go_on()
-        if self._party.group is not None or not self._has_passed():
+        self._part.go_on()
+        if self._part.group is not None or not self._has_passed():
             return
         if self.begun:
             raise TimeIsOverError
@@ -227,15 +215,15 @@ class BudgetClock:
         self._end = None
 
 
-def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
-    """Return the rungs to try, and what to begin with.
+def rungs_to_try(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
+    """The rungs to try, and what to begin with.
 
     Rungs that the recipe names are tried one by one; with those of the default, all are.
 
     Example:
         >>> from ptq_cli.recipe.sections import RecoverySettings
-        >>> rungs, begun = rungs_to_climb(Recipe(recovery=RecoverySettings(["round"])))
-        >>> rungs, begun.rungs, rungs_to_climb(Recipe())[1].rungs
+        >>> rungs, begun = rungs_to_try(Recipe(recovery=RecoverySettings(["round"])))
+        >>> rungs, begun.rungs, rungs_to_try(Recipe())[1].rungs
         (('round',), (), ('auto',))
     """
     if AUTO in recipe.recovery.rungs:
@@ -246,7 +234,7 @@ def rungs_to_climb(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
 
 
 def step_line(step: LadderStep) -> str:
-    """Return what was measured of a candidate, as the table of the ladder writes it."""
+    """Measurements of a candidate as a line, as the table of the ladder writes them."""
     checks = step.proof or step.checks
     how = "" if step.kept else ", no better"
     budgets = ", ".join(f"{budgeted(check)} {written(check, check.value)}" for check in checks)
@@ -255,54 +243,40 @@ def step_line(step: LadderStep) -> str:
     return f"{step.name}: {sqnr}{budgets}{how}"
 
 
-def _candidate_models(
-    opened: OpenedTuning, run: RunDirectory, output: Path, progress: ProgressCallback, party: Party
-) -> CandidateModels:
-    resolved, subject = opened.resolved, opened.subject
-
-    def tell(note: str) -> None:
-        progress(Progress(STAGE, 0, None, note))
-
-    if party.group is None:
-        checkpoint = continued_tuning(run.tuning_checkpoint, tuning_identity(opened, run), tell)
+def _candidate_models(subject: TuningSubject, work: Work, output: Path) -> CandidateModels:
+    run, part = work.run, work.part
+    if part.group is None:
+        tell = partial(work.tell, stage=STAGE)
+        checkpoint = continued_tuning(run.tuning_checkpoint, tuning_identity(subject, run), tell)
     else:
         checkpoint = TuneCheckpoint(path=run.tuning_checkpoint, identity={}, stored=False)
-    resolved = _measured_once(resolved, subject, run, progress, party, again=bool(checkpoint.written))
+    resolved = _profiled_once(subject.calibrated, work, again=bool(checkpoint.written))
+    deciding = decision_recipe(resolved.recipe, subject.gate)
+    own = part.on_own_machine(subject.resolved)
     if resolved.recipe.export.profile is None:  # A profile holds for the threads that it was measured with.
-        resolved = party.of_rank(resolved)
+        resolved = part.on_own_machine(resolved)
     return CandidateModels(
-        resolved=resolved,
-        deciding=party.of_rank(opened.resolved).with_recipe(decision_recipe(resolved.recipe, opened.gate)),
-        calibrations=CandidateCalibrations(
-            opened.request, party.of_rank(opened.resolved), subject, run, progress, party
-        ),
-        float_model=subject.model.stored,
-        compared_on=opened.compared_on,
-        proven_on=opened.proven_on,
-        run=run,
+        work=replace(work, resolved=resolved),
+        deciding=own.with_recipe(deciding),
+        calibrations=CandidateCalibrations(subject.calibrated, replace(work, resolved=own)),
+        float_model=subject.calibrated.model.stored,
+        compared_on=subject.compared_on,
+        proven_on=subject.proven_on,
         output=output,
         checkpoint=checkpoint,
-        progress=progress,
-        party=party,
     )
 
 
-def _measured_once(
-    resolved: Resolved,
-    subject: CalibrationSubject,
-    run: RunDirectory,
-    progress: ProgressCallback,
-    party: Party,
-    *,
-    again: bool,
-) -> Resolved:
+def _profiled_once(subject: CalibrationSubject, work: Work, *, again: bool) -> Resolved:
+    """The recipe with a profile of this machine, if layers are placed by latency."""
+    resolved, part, profile = work.resolved, work.part, work.run.profile
     recipe = resolved.recipe
     if recipe.export.prefer != LATENCY or recipe.export.profile is not None:
         return resolved
-    if party.is_first and not (again and run.profile.is_file()):
-        profile = profile_here(subject.model.model, subject.plan, resolved, progress)
-        write_together({run.profile: to_json(profile).encode()})
-    if party.group is not None:
-        party.group.wait_for_all("profiled")
-    found = replace(recipe.export, profile=str(run.profile.absolute()))
-    return resolved.with_recipe(replace(recipe, export=found))
+    if part.is_first and not (again and profile.is_file()):
+        found = profile_here(subject.model.model, subject.plan, resolved, work.progress)
+        write_together({profile: to_json(found).encode()})
+    if part.group is not None:
+        part.group.wait_for_all("profiled")
+    export = replace(recipe.export, profile=str(profile.absolute()))
+    return resolved.with_recipe(replace(recipe, export=export))

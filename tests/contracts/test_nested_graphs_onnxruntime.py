@@ -13,7 +13,7 @@ import pytest
 
 import ptq_cli
 from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.calibration.collect import collect
+from ptq_cli.calibration.collect import CountedTensors, collect
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.tensors import Array
@@ -162,7 +162,8 @@ def test_nan_inside_a_branch_is_refused_with_the_tensor(tmp_path: Path) -> None:
     with pytest.raises(
         NonFiniteActivationError, match="'l' is nan in an If, Loop or Scan for the batch of 'a'"
     ):
-        collect(forward.run, [batch], inputs=[], taps=["l"], method="max", threads=1, nested=inner)
+        tensors = CountedTensors(inputs=[], taps=["l"], method="max", nested=inner)
+        collect(forward.run, [batch], tensors, threads=1)
     assert {"l", "x"} <= set(plan.measured)
 
 

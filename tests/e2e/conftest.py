@@ -25,6 +25,7 @@ from ptq_cli.cli.document_registry import COMMANDS, document_type
 from ptq_cli.cli.main import run
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.json_schema import documents_schema
+from tests.made_once import made_once
 from tests.proposed_commands import require_proposals
 from tests.torch_needed import HAS_TORCH
 
@@ -35,6 +36,7 @@ if HAS_TORCH:
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
 CLASSES = 5
+UNSHARED = shutil.ignore_patterns("ptq-run", "__pycache__")
 NO_TORCH = re.compile(r"No module named 'torch|model '\S+\.pth?' does not exist")
 """What is said without torch, which writes such models for the tests, too."""
 """What checkpoints, torchmetrics and quantizers in PyTorch end with where it is not installed."""
@@ -148,7 +150,11 @@ def require_described(words: list[str], document: Any) -> None:
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with models, data and a finished run; tests work on copies."""
-    folder = tmp_path_factory.mktemp("template") / "tiny"
+    return made_once(tmp_path_factory, "tiny", make_template)
+
+
+def make_template(folder: Path) -> None:
+    """Write a tiny model as ONNX and as PyTorch, data, and a finished run."""
     folder.mkdir()
     onnx.save(make_onnx(make_weights()), folder / "model.onnx")
     (folder / "model.py").write_text(ARCHITECTURE)
@@ -166,7 +172,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         words += " --set data.batch_size=4"
         words += " --set evaluation.latency=false"
         assert run(words.split()) == 0
-    return folder
 
 
 @pytest.fixture
@@ -289,24 +294,26 @@ def scripts_of(sample: Path, names: Sequence[str]) -> Iterator[SimpleNamespace]:
 def samples(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copies of the sample models' folders, without what earlier runs left there."""
     target = tmp_path_factory.mktemp("samples")
-    ignore = shutil.ignore_patterns("ptq-run", "__pycache__")
     for name in ("cifar10_cnn", "spoken_digits_transformer"):
-        shutil.copytree(SAMPLES / name, target / name, ignore=ignore)
+        shutil.copytree(SAMPLES / name, target / name, ignore=UNSHARED)
     return target
 
 
 @pytest.fixture(scope="session")
-def calibrated_cifar(samples: Path) -> Path:
+def calibrated_cifar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory of the image sample, calibrated on all its data; for tests to copy, or to read.
 
     Turning its checkpoint into ONNX takes seconds. A test that is not about that takes ``model.float.onnx``.
     """
     pytest.importorskip("torch")
-    folder = samples / "cifar10_cnn"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert run(["calibrate", "model.pt", "--method", "histogram", "--run", "calibrated"]) == 0
-    return folder / "calibrated"
+
+    def make(folder: Path) -> None:
+        shutil.copytree(SAMPLES / "cifar10_cnn", folder, ignore=UNSHARED)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            assert run(["calibrate", "model.pt", "--method", "histogram", "--run", "calibrated"]) == 0
+
+    return made_once(tmp_path_factory, "calibrated-cifar", make) / "calibrated"
 
 
 @pytest.fixture

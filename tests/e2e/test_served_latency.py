@@ -130,7 +130,7 @@ def test_a_file_of_the_users_that_cannot_run_is_no_error(folder, ptq, monkeypatc
 
 
 def test_a_batch_that_the_model_does_not_take_is_refused_before_the_work(folder, refuse, monkeypatch):
-    monkeypatch.setattr("ptq_cli.pipeline.run_prepare.own_batch_size", lambda _: 4)
+    monkeypatch.setattr("ptq_cli.setup.served_inputs.own_batch_size", lambda _: 4)
     says = "'export.serve_batch' is 3, but the model takes batches of 4"
     refuse(f"{QUANTIZE} --set export.serve_batch=3 --run new", "PTQ-RECIPE-003", says)
     refuse("evaluate --set export.serve_batch=3 --set evaluation.latency=true", "PTQ-RECIPE-003", says)

@@ -55,7 +55,9 @@ def said_by_ptq(outcome: subprocess.CompletedProcess[str]) -> list[str]:
 
 PYTORCH = "model.pt --arch model.py:build --data calib.npz --set data.batch_size=7"
 MODELS = [
-    pytest.param("model.onnx --data calib.npz --set data.batch_size=2", 2, id="ONNX"),
+    pytest.param(
+        "model.onnx --data calib.npz --set data.batch_size=2", 2, id="ONNX", marks=pytest.mark.nightly
+    ),
     pytest.param(PYTORCH, 3, id="PyTorch, fewer batches than ranks", marks=pytest.mark.nightly),
 ]
 
@@ -140,7 +142,7 @@ NAN = "error PTQ-DATA-008: input 'x' holds nan at [0, 0, 0] of sample "
 KILLED = "error PTQ-RANKS-001: torchrun is ending this command: another process"
 OTHER_DATA = "error PTQ-MERGE-001: shard 1 of 2 has seen "
 FAILURES = [
-    pytest.param("one_is_nan", NAN, 2, id="one_is_nan"),
+    pytest.param("one_is_nan", NAN, 2, id="one_is_nan", marks=pytest.mark.nightly),
     pytest.param("never_the_same", OTHER_DATA, 2, id="never_the_same", marks=pytest.mark.nightly),
     pytest.param("one_is_killed", KILLED, -9, id="one_is_killed", marks=pytest.mark.nightly),
 ]

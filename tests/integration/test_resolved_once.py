@@ -16,8 +16,8 @@ PARSERS = {
     "load_target": "ptq_cli",
     "parse_device": "ptq_cli",
     # What is checked beforehand, and what sessions beside the main one take, is no setting of the command.
-    "parse_size": "ptq_cli.pipeline",
-    "usable_cores": "ptq_cli.pipeline",
+    "parse_size": "ptq_cli.setup",
+    "usable_cores": "ptq_cli.setup",
 }
 DATA, EVALUATION_DATA = {"data": "calib.npz"}, {"eval_data": "calib.npz"}
 PLANNING: dict[str, dict[str, Any]] = {

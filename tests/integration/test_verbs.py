@@ -9,36 +9,17 @@ import pytest
 
 import ptq_cli
 from ptq_cli.core.errors import StaleCalibrationError, UsageError
-from ptq_cli.core.progress import Progress
 from ptq_cli.pipeline import run_export as export_module
 from ptq_cli.pipeline.run_calibrate import run_calibrate
-from ptq_cli.pipeline.run_compare import run_gate
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect
 from ptq_cli.pipeline.run_quantize import run_quantize
-from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.recipe.assignments import Once
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 
 RequestWith = Callable[..., Request]
-
-
-def names(run: RunDirectory) -> list[str]:
-    return sorted(path.name for path in run.path.iterdir())
-
-
-def test_calibrate(run: RunDirectory, request_with: RequestWith) -> None:
-    told: list[Progress] = []
-    result = run_calibrate(request_with(batch_size=4), run, told.append)
-    assert (result.samples, result.method, result.parity, result.dead) == (10, "histogram", None, ())
-    assert [(step.done, step.total) for step in told if step.stage == "calibrate"] == [
-        (0, 10),
-        (4, 10),
-        (8, 10),
-        (10, 10),
-    ]
-    assert names(run) == ["calibration.safetensors", "model.float.onnx", "recipe.toml"]
 
 
 def test_kernels_are_not_asked_for_in_passing_where_the_graph_is_long(finished, monkeypatch):
@@ -79,7 +60,7 @@ def test_evaluate_refuses_a_model_of_another_run(finished, folder, request_with)
     [({"min": {"cosine": 0.1}}, None, True), ({"min": {"cosine": 0.1}}, False, False), ({}, True, True)],
 )
 def test_quantize_evaluates_when_asked_or_limited(run, request_with, settings, evaluate, evaluated):
-    result = run_quantize(request_with(**settings), run, evaluate=evaluate)
+    result = run_quantize(request_with(**settings), run, once=Once(evaluate=evaluate))
     assert (result.evaluation is not None) is evaluated
     assert run.report_json.exists() is evaluated
 
@@ -87,14 +68,6 @@ def test_quantize_evaluates_when_asked_or_limited(run, request_with, settings, e
 def test_inspect_of_onnx_needs_no_data_that_fit(folder: Path) -> None:
     Path("ptq.toml").write_text('[calibration]\ndata = "of-another-model.npz"\n')
     assert run_inspect(Request(settings={}, model=Path("model.onnx"))).parity is None
-
-
-def test_gate_decides_other_limits_than_the_report_s(finished: RunDirectory) -> None:
-    run_evaluate(Request(settings={"min": {"cosine": 0.5}}), finished)
-    assert run_gate(finished.report_json, GateSettings()).verdict == "pass"
-    decided = run_gate(finished.report_json, GateSettings(min={"sqnr_db": 1000.0}))
-    assert decided.verdict == "fail"
-    assert [gate.metric for gate in decided.gates] == ["sqnr_db"]
 
 
 def test_the_package_has_no_other_attribute() -> None:
@@ -114,7 +87,3 @@ def test_data_and_samples_are_those_of_the_evaluation_where_there_are_no_others(
 def test_samples_by_both_names_are_refused(finished: RunDirectory, verb: Callable[..., object]) -> None:
     with pytest.raises(UsageError, match="'samples' and 'eval_samples' are both given"):
         verb(run=finished.path, samples=3, eval_samples=3)
-
-
-def test_the_verbs_are_listed() -> None:
-    assert {"calibrate", "export", "evaluate", "analyze", "quantize", "verify"} <= set(dir(ptq_cli))

@@ -1,5 +1,6 @@
 """``ptq evaluate``."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,8 @@ def command(
     QUANTIZED_MODEL may be a folder that ptq quantize made: each model in it gets a report in RUN/NAME.
     """
     from ptq_cli.core.read_files import is_folder
+    from ptq_cli.folders.evaluate_folder import require_sole, run_evaluate_folder
     from ptq_cli.folders.folder_lines import show_folder_reports
-    from ptq_cli.folders.quantize_folder import require_sole, run_evaluate_folder
     from ptq_cli.pipeline.run_evaluate import run_evaluation_shard, run_evaluations
     from ptq_cli.setup.run_directory import RunDirectory
     from ptq_cli.shown.report_lines import show_reports, show_shard
@@ -92,16 +93,16 @@ def command(
     named = [*([quantized_model] if quantized_model is not None else []), *models]
     directory = RunDirectory(run)
     once = once_from(options)
-    how = {"restart": restart or once.restart, "thumbnails": once.thumbnails}
+    once = replace(once, restart=restart or once.restart)
     if any(map(is_folder, named)):
         require_sole(named, shard)
         with shown_progress() as progress:
-            found = run_evaluate_folder(request, directory, named[0], progress, **how)
+            found = run_evaluate_folder(request, directory, named[0], once, progress)
         return show_folder_reports(found, as_json=as_json)
     if shard is not None:
         with shown_progress() as progress:
-            part = run_evaluation_shard(request, directory, named, shard, progress, **how)
+            part = run_evaluation_shard(request, directory, named, shard, once, progress)
         return show_shard(part, as_json=as_json)
     with shown_progress() as progress:
-        results = run_evaluations(request, directory, named, progress, **how)
+        results = run_evaluations(request, directory, named, once, progress)
     return show_reports(results, as_json=as_json)

@@ -44,7 +44,7 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     in the run directory with the models. Without RUNS, the shards are those in the run directory. The command
     exits with status 3 if a limit fails.
     """
-    from ptq_cli.pipeline.evaluation.joined_shards import evaluated_run, holds_evaluation
+    from ptq_cli.pipeline.run_merge import evaluated_run, holds_evaluation
     from ptq_cli.setup.run_directory import DEFAULT_RUN
 
     inputs = runs or (run or DEFAULT_RUN,)
@@ -69,7 +69,7 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
 
 def _merge_evaluation(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> int:
     from ptq_cli.core.errors import UsageError
-    from ptq_cli.pipeline.run_merge_evaluation import run_merge_evaluation
+    from ptq_cli.pipeline.run_merge import run_merge_evaluation
     from ptq_cli.setup.run_directory import RunDirectory
     from ptq_cli.shown.report_lines import show_reports
     from ptq_cli.terminal.progress_bar import shown_progress

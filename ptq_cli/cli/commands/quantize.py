@@ -80,15 +80,7 @@ def command(
     if names_folder(request):
         return _quantize_folder(request, run, output, once, as_json=as_json)
     with shown_progress() as progress:
-        result = run_quantize(
-            request,
-            RunDirectory(run),
-            output,
-            evaluate=once.evaluate,
-            restart=once.restart,
-            thumbnails=once.thumbnails,
-            progress=progress,
-        )
+        result = run_quantize(request, RunDirectory(run), output, once, progress)
     return show_quantization(result, as_json=as_json)
 
 
@@ -101,13 +93,5 @@ def _quantize_folder(
     from ptq_cli.terminal.progress_bar import shown_progress
 
     with shown_progress() as progress:
-        result = run_quantize_folder(
-            request,
-            RunDirectory(run),
-            output,
-            evaluate=once.evaluate,
-            restart=once.restart,
-            thumbnails=once.thumbnails,
-            progress=progress,
-        )
+        result = run_quantize_folder(request, RunDirectory(run), output, once, progress)
     return show_folder(result, as_json=as_json)

@@ -161,7 +161,7 @@ def _compare_answers(
     as_json: bool,
 ) -> int:
     from ptq_cli.devices.case_tables import print_answers
-    from ptq_cli.devices.run_cases import run_answers, write_answers
+    from ptq_cli.devices.run_answers import run_answers, write_answers
     from ptq_cli.evaluation.limits import MIN_FLAG, parse_limits
     from ptq_cli.report.text.device_table import answers_to_markdown
     from ptq_cli.setup.run_directory import RunDirectory

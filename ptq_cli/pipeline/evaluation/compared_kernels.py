@@ -34,8 +34,8 @@ from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import at_level, engine_alone, measuring_engine
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.timing import Inputs
-from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.setup.resolve import Resolved
+from ptq_cli.setup.served_inputs import MADE_UP, made_up_batches, own_batch_size
 
 COMPARED_ALONE = 4  # samples of each kernel: one that is wrong is wrong for many values of each
 

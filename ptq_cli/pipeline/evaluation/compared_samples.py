@@ -15,8 +15,8 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.timing import Inputs
 from ptq_cli.setup.carried import with_states
-from ptq_cli.setup.example_inputs import MADE_UP, made_up_batches, own_batch_size
 from ptq_cli.setup.resolve import Reading
+from ptq_cli.setup.served_inputs import MADE_UP, made_up_batches, own_batch_size
 
 COMPARED_SAMPLES = 64  # at most, in batches of 8
 BATCH = 8

@@ -11,10 +11,6 @@ from ptq_cli.amax.expected_error import count_clipped, counts_between, expected_
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
-from ptq_cli.core.documents import parse_document
-from ptq_cli.core.errors import ReportError
-from ptq_cli.evaluation.document.ladder import Ladder
-from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.graph_reading import every_node, value_spec
 from ptq_cli.models.pair_operators import QUANTIZE, integers_of
 from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView, view_tensors
@@ -26,7 +22,6 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
-from ptq_cli.setup.run_directory import RunDirectory
 
 BARS = 72
 MOST_DRAWN = 400
@@ -50,7 +45,7 @@ class Material:
 def gather(
     material: Material,
 ) -> tuple[tuple[LayerEvidence, ...], tuple[TensorEvidence, ...], tuple[str, ...]]:
-    """Return the layers, the quantized activations, and what is left out of them."""
+    """The layers, the quantized activations, and what is left out of them."""
     model = material.float_model
     placement = place(model, material.plan, material.target, material.recipe, material.calibration)
     plan, settings = placement.plan, placement.settings.activations
@@ -125,7 +120,7 @@ def _tensor(
 def _chosen(
     statistics: TensorStatistics, parameters: QuantParameters, view: TensorView | None
 ) -> MethodRange:
-    """Return the range that the file has, named by the method that chose it, if one at hand did."""
+    """The range that the file has, named by the method that chose it, if one at hand did."""
     if view is not None:
         same = [item for item in view.methods.values() if _equal(item.parameters, parameters)]
         found = next((item for item in same if item.method == view.chosen), same[0] if same else None)
@@ -188,7 +183,7 @@ def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) 
 
 
 def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | None:
-    """Return the quantized tensor that holds a layer's output; it may lie behind a ReLU."""
+    """The quantized tensor that holds a layer's output; it may lie behind a ReLU."""
     for _ in range(MOST_STEPS):
         if value.name in stored:
             return value.name
@@ -197,19 +192,3 @@ def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | No
             return None
         value = readers[0].outputs[0]
     return None
-
-
-# The ladder of the tuning that chose a model, if there was one.
-
-
-def tuned_ladder(run: RunDirectory, model: StoredModel) -> Ladder | None:
-    """Return what ``ptq tune`` tried before it chose this very model.
-
-    None without a ``tune.json``, or if it is of another model, damaged, or of another version: the model is
-    evaluated all the same.
-    """
-    try:
-        found = parse_document(Ladder, run.tuning.read_bytes())
-    except (OSError, ReportError):
-        return None
-    return found if found.model_sha256 == model.sha256 else None

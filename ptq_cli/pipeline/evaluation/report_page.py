@@ -57,14 +57,14 @@ class Additions:
     devices: DeviceAnswers | None
 
     def devices_of(self, report: Report) -> DeviceAnswers | None:
-        """Return the answers of devices to a report's model; None without any."""
+        """The answers of devices to a report's model; None without any."""
         if self.devices is None or self.devices.manifest.source_sha256 != report.model.quantized_model.sha256:
             return None
         return self.devices
 
 
 def earlier(run: RunDirectory) -> Additions:
-    """Return what a run holds; what cannot be read is left out."""
+    """Read the analysis and the answers of devices in a run; what cannot be read is left out."""
     return Additions(
         _optional(run.analysis, partial(read_document, Analysis)),
         _optional(run.devices, partial(read_document, DeviceAnswers)),
@@ -79,7 +79,7 @@ def make_page(
     run: RunDirectory,
     others: Additions,
 ) -> tuple[bytes, tuple[str, ...]]:
-    """Return the page, and what it could not show.
+    """The page, and what it could not show.
 
     What is missing or does not belong to the report is a note on the page and no error: a report without
     histograms is still a report.
@@ -116,7 +116,7 @@ def run_page(run: RunDirectory) -> PageResult:
 
 
 def page_with(analysis: Analysis, run: RunDirectory) -> dict[Path, bytes]:
-    """Return the page of a run's report with a new analysis, by its path; nothing if no report fits."""
+    """The page of a run's report with a new analysis, by its path; nothing if no report fits."""
     report = _optional(run.report_json, partial(read_document, Report))
     if report is None or not _is_of(report, analysis):
         return {}
@@ -124,7 +124,7 @@ def page_with(analysis: Analysis, run: RunDirectory) -> dict[Path, bytes]:
 
 
 def page_with_devices(found: DeviceAnswers, run: RunDirectory) -> dict[Path, bytes]:
-    """Return the files that show what devices gave, by path; nothing if no report of the run fits.
+    """The files that show what devices gave, by path; nothing if no report of the run fits.
 
     Several models of a run have reports in folders of their own, named for their files.
     """
@@ -146,13 +146,13 @@ def report_markdown(report: Report, devices: DeviceAnswers | None) -> str:
 
 
 def _profile(float_model: ir.Model, run: RunDirectory) -> MachineProfile | None:
-    """Return the times in a run's directory; None without any, or if they are of another model."""
+    """The times in a run's directory; None without any, or if they are of another model."""
     found = _optional(_at_hand(run, run.profile.name), partial(read_document, MachineProfile))
     return found if found is not None and found.model == operators_digest(float_model) else None
 
 
 def read_material(report: Report, run: RunDirectory) -> Material:
-    """Return what a page shows of a run, read from its directory again."""
+    """Read the models and the calibration behind a page from the run directory again."""
     recipe = merge_layers([file_layer(run.require_stage(run.report_recipe, "ptq evaluate"))])
     calibration = load_calibration(run.require_stage(_at_hand(run, run.calibration.name), "ptq calibrate"))
     if calibration.provenance.model != report.model.float_model.sha256:
@@ -175,7 +175,7 @@ def read_material(report: Report, run: RunDirectory) -> Material:
 
 
 def _at_hand(run: RunDirectory, name: str) -> Path:
-    """Return a file of a run; reports of several models lie in folders of the run that they share."""
+    """A file of a run; reports of several models lie in folders of the run that they share."""
     above = run.path.parent / name
     return above if above.is_file() and not (run.path / name).is_file() else run.path / name
 
@@ -208,7 +208,7 @@ def _is_of(report: Report, analysis: Analysis) -> bool:
 
 
 def _optional(path: Path, read: Callable[[Path], Found]) -> Found | None:
-    """Return what a file holds; None if it is missing or of another format version."""
+    """Read a file; None if it is missing or of another format version."""
     try:
         return read(path) if path.is_file() else None
     except PtqError:

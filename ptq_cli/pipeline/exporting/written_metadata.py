@@ -14,7 +14,7 @@ from ptq_cli.recipe.recipe_layers import overrides_to_tables, settings_to_table
 from ptq_cli.recipe.sections import FLOAT16
 from ptq_cli.recover.decided_model import DecidedModel
 from ptq_cli.recover.recovery_effects import Recovery
-from ptq_cli.setup.output_checks import library_versions
+from ptq_cli.setup.versions import library_versions
 
 
 def write_metadata(

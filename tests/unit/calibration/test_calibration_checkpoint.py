@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptq_cli.calibration.calibration_checkpoint import CheckpointWriter, advance, load_checkpoint
+from ptq_cli.calibration.calibration_checkpoint import CheckpointWriter, advance, resume
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, load_calibration, save_calibration
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.share import Share
@@ -50,9 +50,7 @@ def path(tmp_path):
 def written_after(path, every, seconds_a_batch, batches, cost=0.0):
     """After which batches a checkpoint is written."""
     clock, told, found = Clock(cost), [], []
-    writer = CheckpointWriter(
-        Checkpoints(path, "calibration", every, told.append, clock), BEGUN, save_calibration
-    )
+    writer = CheckpointWriter(Checkpoints(path, "calibration", every, told.append, clock), BEGUN)
     for batch in range(1, batches + 1):
         clock.now += seconds_a_batch
         if writer.is_due():
@@ -83,9 +81,7 @@ def test_slow_ones_are_farther_apart(path):
 
 def test_it_holds_what_was_seen_so_far(path):
     clock = Clock()
-    CheckpointWriter(Checkpoints(path, "calibration", 0, print, clock), BEGUN, save_calibration).write(
-        3, 11, clock.snapshot
-    )
+    CheckpointWriter(Checkpoints(path, "calibration", 0, print, clock), BEGUN).write(3, 11, clock.snapshot)
     found = load_calibration(path)
     assert found.provenance == replace(BEGUN, samples=19, share=Share(3, {2: 5}, 4, finished=False))
     assert found.statistics == clock.snapshot()
@@ -95,9 +91,7 @@ def test_it_holds_what_was_seen_so_far(path):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
 def test_a_full_disk_keeps_the_last_one(path, monkeypatch, number):
     clock, told = Clock(), []
-    write = CheckpointWriter(
-        Checkpoints(path, "calibration", 0, told.append, clock), BEGUN, save_calibration
-    ).write
+    write = CheckpointWriter(Checkpoints(path, "calibration", 0, told.append, clock), BEGUN).write
     write(1, 4, clock.snapshot)
     good = path.read_bytes()
 
@@ -125,7 +119,7 @@ def test_a_full_disk_from_the_start_is_told_without_a_last_one(path, monkeypatch
 
     clock, told = Clock(), []
     monkeypatch.setattr(Path, "write_bytes", full)
-    CheckpointWriter(Checkpoints(path, "calibration", 0, told.append, clock), BEGUN, save_calibration).write(
+    CheckpointWriter(Checkpoints(path, "calibration", 0, told.append, clock), BEGUN).write(
         1, 4, clock.snapshot
     )
     assert told[0].startswith("no checkpoint was written, the calibration continues: ")
@@ -152,23 +146,29 @@ WANTED = replace(BEGUN, samples=0, share=Share(3, {2: 0}, 4, finished=False))
 
 def load(path, **changes):
     save_calibration(Calibration(replace(BEGUN, **changes), STATISTICS), path)
+    return resumed(path)
+
+
+def resumed(path, tensors=("x",)):
+    """What a calibration begins from, and what is told."""
     told = []
-    return load_checkpoint(path, WANTED, ["x"], told.append, load=load_calibration), told
+    begun, statistics, _ = resume(path, WANTED, tensors, 0, told.append)
+    return (Calibration(begun, statistics) if statistics is not None else None), told
 
 
 def test_the_same_calibration_is_continued(path):
     found, told = load(path)
     assert found == Calibration(BEGUN, STATISTICS)
-    assert told == []
+    assert told == ["continuing an earlier calibration after 8 samples; --set run.restart=true starts again"]
 
 
 def test_flags_may_have_become_settings(path):
     found, told = load(path, flags={"calibration": {"method": "histogram"}})
-    assert found is not None and told == []
+    assert found is not None and len(told) == 1
 
 
 def test_none_is_no_news(path):
-    assert load_checkpoint(path, WANTED, ["x"], pytest.fail, load=load_calibration) is None
+    assert resumed(path) == (None, [])
 
 
 OTHERS = {
@@ -194,8 +194,8 @@ def test_another_calibration_is_not_continued(path, changes, reason):
 
 def test_other_tensors_are_not_continued(path):
     save_calibration(Calibration(BEGUN, STATISTICS), path)
-    told = []
-    assert load_checkpoint(path, WANTED, ["x", "y"], told.append, load=load_calibration) is None
+    found, told = resumed(path, ["x", "y"])
+    assert found is None
     assert told[0].endswith("it measured different tensors")
 
 
@@ -203,8 +203,8 @@ def test_other_tensors_are_not_continued(path):
 def test_a_damaged_one_is_not_continued(path, content):
     save_calibration(Calibration(BEGUN, STATISTICS), path)
     path.write_bytes(path.read_bytes()[:-1] if content is None else content)
-    told = []
-    assert load_checkpoint(path, WANTED, ["x"], told.append, load=load_calibration) is None
+    found, told = resumed(path)
+    assert found is None
     assert f"'{path}' is damaged" in told[0]
 
 

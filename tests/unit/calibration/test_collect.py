@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.dataset.batches import Batch, cut
+from ptq_cli.calibration.collect import CountedTensors
 from ptq_cli.calibration.collect import collect as collect_all
+from ptq_cli.calibration.count_batches import Counting
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
@@ -24,8 +26,10 @@ IMAGES = RNG.normal(size=(12, 2, 6, 6)).astype(np.float32)
 WEIGHT = RNG.normal(size=(3, 2, 3, 3)).astype(np.float32)
 
 
-def collect(*arguments, **rest):
-    statistics, _, samples = collect_all(*arguments, **rest)
+def collect(run, batches, *, threads, **options):
+    """Statistics and samples; options of what is counted and of how it is are told apart by their names."""
+    how = {name: options.pop(name) for name in list(options) if name in Counting.__dataclass_fields__}
+    statistics, _, samples = collect_all(run, batches, CountedTensors(**options), threads, Counting(**how))
     return statistics, samples
 
 

@@ -15,8 +15,8 @@ from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.source import SourceFile
 from ptq_cli.models.loading.torch_sources import ModuleSource
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings
-from ptq_cli.setup.example_inputs import made_up_batches
 from ptq_cli.setup.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.setup.served_inputs import made_up_batches
 from tests.unit.plan.graphs import build
 
 Make = Callable[..., FloatModel]

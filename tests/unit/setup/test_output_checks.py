@@ -1,25 +1,14 @@
 """Outputs are checked before the work: writable, and nobody's input."""
 
 import os
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
-import ptq_cli
 from ptq_cli.core.errors import OutputFileError, UsageError
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import CalibrationSettings, EvaluationSettings, ModelSettings
-from ptq_cli.setup import output_checks as versions
-from ptq_cli.setup.output_checks import (
-    DISTRIBUTIONS,
-    FOR_MODULES,
-    arch_file,
-    input_files,
-    library_versions,
-    require_output,
-    require_outputs,
-)
+from ptq_cli.setup.output_checks import input_files, require_output, require_outputs
 from ptq_cli.setup.run_directory import RunDirectory
 from tests.each_case import each_case, table
 
@@ -99,13 +88,6 @@ def test_a_name_that_is_too_long() -> None:
         require_outputs(RunDirectory(Path("x" * 300)), {})
 
 
-@pytest.mark.parametrize(
-    ("arch", "file"), [("/a/model.py:build", "/a/model.py"), ("package.module:build", None), (None, None)]
-)
-def test_the_architecture_s_file(arch: str | None, file: str | None) -> None:
-    assert arch_file(arch) == file
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 @pytest.mark.parametrize("output", ["pipe", "link", os.devnull])
 def test_what_is_not_a_regular_file_is_refused_before_the_work(folder: Path, output: str) -> None:
@@ -121,34 +103,3 @@ def test_of_a_link_the_folder_of_its_file_counts(folder: Path) -> None:
     (folder / "link.onnx").symlink_to("calib.npz/out.onnx")
     with pytest.raises(OutputFileError, match=r"'.*calib\.npz' is a file, expected a folder"):
         require_outputs(RUN, INPUTS, Path("link.onnx"))
-
-
-def without(*missing):
-    def find(name):
-        if name in missing:
-            raise PackageNotFoundError(name)
-        return "1.31.0" if name == "onnxruntime-gpu" else version(name)
-
-    return find
-
-
-def test_the_build_for_gpus_stands_under_the_usual_name(monkeypatch):
-    monkeypatch.setattr(versions, "version", without("onnxruntime"))
-
-    found = library_versions()
-
-    assert found["onnxruntime"] == "1.31.0" and found.keys() >= {"ptq-cli", *DISTRIBUTIONS} - FOR_MODULES
-    assert found["onnx"] == version("onnx") and found["ptq-cli"] == ptq_cli.__version__
-
-
-def test_versions_of_an_onnx_file_need_no_torch(monkeypatch):
-    monkeypatch.setattr(versions, "version", without("torch", "torchmetrics"))
-
-    assert list(library_versions()) == ["ptq-cli", *(name for name in DISTRIBUTIONS if "torch" not in name)]
-
-
-def test_a_library_that_is_not_installed_is_no_version(monkeypatch):
-    monkeypatch.setattr(versions, "version", without("onnx"))
-
-    with pytest.raises(PackageNotFoundError):
-        library_versions()

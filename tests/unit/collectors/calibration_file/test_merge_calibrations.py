@@ -7,7 +7,7 @@ import pytest
 
 from ptq_cli.collectors.calibration_file import (
     Calibration,
-    Part,
+    NamedCalibration,
     Provenance,
     calibration_bytes,
     merge_calibrations,
@@ -49,7 +49,7 @@ def shard(number, of, **changes):
     batches = BATCHES[number - 1 :: of]
     share = Share(of, {number: len(batches)}, 4)
     provenance = replace(PROVENANCE, samples=4 * len(batches), **{"share": share, **changes})
-    return Part(f"'run-{number}'", Calibration(provenance, count(batches)))
+    return NamedCalibration(f"'run-{number}'", Calibration(provenance, count(batches)))
 
 
 def shards(of):
@@ -63,8 +63,8 @@ def test_all_shards_are_the_whole(of):
 
 def test_parts_of_parts_are_the_whole():
     one, two, three, four = shards(4)
-    left = Part("'left'", merge_calibrations([four, one], partial=True))
-    right = Part("'right'", merge_calibrations([three, two], partial=True))
+    left = NamedCalibration("'left'", merge_calibrations([four, one], partial=True))
+    right = NamedCalibration("'right'", merge_calibrations([three, two], partial=True))
     assert left.share == Share(4, {1: 2, 4: 1}, 4)
     assert calibration_bytes(merge_calibrations([right, left])) == calibration_bytes(WHOLE)
 
@@ -83,7 +83,7 @@ def test_a_shard_twice_is_refused():
 
 def test_overlapping_parts_are_refused():
     one, two, three = shards(3)
-    part = Part("'part'", merge_calibrations([one, two], partial=True))
+    part = NamedCalibration("'part'", merge_calibrations([one, two], partial=True))
     with pytest.raises(OverlappingShardsError, match="'part' and 'run-2' both hold shard 2 of 3"):
         merge_calibrations([part, two, three])
 
@@ -139,14 +139,14 @@ def test_other_tensors_are_refused():
     less = dict(two.calibration.statistics)
     del less["range"]
     with pytest.raises(MergeError, match=r"'run-2' and the others .* 'range' is not in all of them"):
-        merge_calibrations([one, Part(two.name, replace(two.calibration, statistics=less))])
+        merge_calibrations([one, NamedCalibration(two.name, replace(two.calibration, statistics=less))])
 
 
 def test_statistics_that_were_kept_differently_are_refused():
     one, two = shards(2)
     other = {**two.calibration.statistics, "range": two.calibration.statistics["histogram"]}
     with pytest.raises(MergeError, match=r"tensor 'range' of 'run-2' does not fit the others: .*differently"):
-        merge_calibrations([one, Part(two.name, replace(two.calibration, statistics=other))])
+        merge_calibrations([one, NamedCalibration(two.name, replace(two.calibration, statistics=other))])
 
 
 # Which shards a calibration holds: in words, written, and read back from files that may hold anything.

@@ -78,7 +78,7 @@ def test_the_report_has_it(report: Report) -> None:
 
 def test_the_ladder_of_another_model_is_not_shown(tmp_path: Path) -> None:
     from ptq_cli.models.files.stored import StoredModel
-    from ptq_cli.pipeline.evaluation.page_evidence import tuned_ladder
+    from ptq_cli.pipeline.evaluation.reports import tuned_ladder
     from ptq_cli.setup.run_directory import RunDirectory
 
     run, model = RunDirectory(tmp_path), StoredModel(content=b"model")

@@ -15,9 +15,9 @@ from ptq_cli.tuning.candidate import (
     NO_MORE_RUNGS,
     NO_MORE_TIME,
     Candidate,
-    Climb,
-    Seen,
+    CandidateMeasurement,
     TimeIsOverError,
+    TuningSearch,
 )
 from tests.measured import measurement
 
@@ -25,11 +25,11 @@ ROUND, RANGES = Candidate(rungs=("round",)), Candidate(rungs=("ranges",))
 Script = dict[Candidate, tuple[float, int, int]]
 
 
-def seen(samples: int, sqnr: float, lost: int) -> Seen:
+def seen(samples: int, sqnr: float, lost: int) -> CandidateMeasurement:
     """What a candidate would show that loses so many answers."""
     top1 = measurement("top1", 0.9 - lost / samples, 0.9, flips=Flips.counted(samples, lost, 0))
     noise = measurement("sqnr_db", sqnr)
-    return Seen(samples, (top1, noise))
+    return CandidateMeasurement(samples, (top1, noise))
 
 
 @dataclass
@@ -46,13 +46,13 @@ class Scripted:
     kept: list[Candidate] = field(default_factory=list)
     fails: dict[Candidate, BaseException] = field(default_factory=dict)
 
-    def compare(self, candidate: Candidate) -> Seen:
+    def compare(self, candidate: Candidate) -> CandidateMeasurement:
         if candidate in self.fails:
             raise self.fails[candidate]
         sqnr, lost, _ = self.script[candidate]
         return seen(500, sqnr, lost)
 
-    def prove(self, candidate: Candidate) -> Seen:
+    def prove(self, candidate: Candidate) -> CandidateMeasurement:
         self.proven.append(candidate)
         return seen(self.set_aside, self.script[candidate][0], self.script[candidate][2])
 
@@ -78,15 +78,15 @@ class Scripted:
 
 def climbed(subject, *rungs, limit=0.02, over=(), late=(), **options):
     left = iter(over)
-    climb = Climb(
-        subject=subject,
+    search = TuningSearch(
+        candidates=subject,
         gate=GateSettings(max_drop={"top1": limit}),
         is_over=lambda: next(left, False),
         tell=lambda _step: None,
         **options,
     )
-    climb.up(rungs, late=late)
-    return climb
+    search.run(rungs, after_float_activations=late)
+    return search
 
 
 def test_the_default_is_enough():
@@ -179,7 +179,7 @@ def test_an_interrupt_before_the_first_candidate_is_an_interrupt():
 
 def test_an_interrupt_of_the_last_look_leaves_the_best():
     class Cut(Scripted):
-        def prove(self, candidate: Candidate) -> Seen:
+        def prove(self, candidate: Candidate) -> CandidateMeasurement:
             raise KeyboardInterrupt
 
     climb = climbed(Cut({Candidate(): (20.0, 90, 90)}))

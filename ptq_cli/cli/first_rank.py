@@ -13,7 +13,7 @@ SHARED = ("calibrate", "evaluate", "tune")
 
 
 @contextlib.contextmanager
-def one_voice(*, debug: bool) -> Iterator[None]:
+def only_first_rank_prints(*, debug: bool) -> Iterator[None]:
     """Let only the first of several processes print inside the block, and end all of them after it.
 
     ``debug`` lets all of them write to stderr.
@@ -25,7 +25,7 @@ def one_voice(*, debug: bool) -> Iterator[None]:
     if ranks is None:
         yield
         return
-    from ptq_cli.setup.ranks import part_together
+    from ptq_cli.setup.rank_messages import part_together
 
     with contextlib.ExitStack() as stack:
         stack.callback(part_together, ranks)

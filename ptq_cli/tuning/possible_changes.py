@@ -1,4 +1,4 @@
-"""Activations in 16 bits: whether a target computes with them, and which ones a layer reads and makes."""
+"""Changes that a tuning may try: activations in 16 bits, integer weights alone, and slow rungs late."""
 
 from collections.abc import Collection, Sequence
 
@@ -19,7 +19,7 @@ WIDE = 16
 
 
 def wide_format(target: Target, settings: ActivationSettings) -> str:
-    """Return the integers of 16 bits that a target computes with; an empty string if there are none.
+    """The integers of 16 bits that a target computes with; an empty string if there are none.
 
     Where the recipe asks for another quantizer or a type of its own, nothing is chosen.
     """
@@ -35,7 +35,7 @@ def _says_how(settings: ActivationSettings) -> bool:
 
 
 def why_not_wide(target: Target, settings: ActivationSettings) -> str:
-    """Return why activations of 16 bits are not tried; an empty string if they are.
+    """Why activations of 16 bits are not tried; an empty string if they are.
 
     Example:
         >>> from ptq_cli.plan.target.target_file import load_target
@@ -59,7 +59,7 @@ than float alone
 
 
 def activations_of(model: ir.Model, plan: Plan, layers: Collection[str]) -> tuple[str, ...]:
-    """Return the tensors whose parameters decide what some layers read and make, in graph order."""
+    """The tensors whose parameters decide what some layers read and make, in graph order."""
     found: dict[str, None] = {}
     for node in every_node(model.graph):
         if (node.name or "") not in layers:
@@ -71,16 +71,12 @@ def activations_of(model: ir.Model, plan: Plan, layers: Collection[str]) -> tupl
     return tuple(found)
 
 
-# Which layers may do something else with their activations than integers in measured ranges.
-
-
-BLOCK = 32
-"""Values of a weight that share a scale where only weights are quantized: the size of the presets."""
+BLOCK = 32  # values of a weight that share a scale where only weights are quantized: the size of the presets
 MATRIX = 2
 
 
 def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Recipe) -> tuple[str, ...]:
-    """Return the layers in integers whose weight alone the target could read in blocks, in graph order.
+    """The layers in integers whose weight alone the target could read in blocks, in graph order.
 
     There are none where layers are placed by their latency: their kernels were not measured.
     """
@@ -99,11 +95,8 @@ def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: 
     return tuple(found)
 
 
-# Rungs whose search takes so long that what costs little speed is tried before them.
-
-
 def slow_rungs(rungs: Sequence[str], model: ir.Model, plan: Plan, weights: WeightSettings) -> tuple[str, ...]:
-    """Return those of some rungs that are tried late.
+    """Those of some rungs that are tried late.
 
     With fewer than 8 bits the weights lose most of what is lost: their rungs come first whatever they take.
     """

@@ -10,14 +10,15 @@ import pytest
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from ptq_cli.core.errors import DataShapeError, EmptyDataError, RanksError
-from ptq_cli.setup import ranks as talk
-from ptq_cli.setup.ranks import Ranks, Talk, lost_as_error, part_together
+from ptq_cli.setup import rank_messages as talk
+from ptq_cli.setup.rank_messages import RankMessages, lost_as_error, part_together
+from ptq_cli.setup.ranks import Ranks
 
 
 @pytest.fixture
-def talks() -> list[Talk]:
+def talks() -> list[RankMessages]:
     store = HashStore()
-    return [Talk(Ranks(rank, 3, 3), store) for rank in range(3)]
+    return [RankMessages(Ranks(rank, 3, 3), store) for rank in range(3)]
 
 
 def in_threads(works: list[Callable[[], Any]]) -> list[Exception | None]:
@@ -39,15 +40,15 @@ def in_threads(works: list[Callable[[], Any]]) -> list[Exception | None]:
     return raised
 
 
-def test_all_meet(talks: list[Talk]) -> None:
-    def meet_twice(one: Talk) -> None:
+def test_all_meet(talks: list[RankMessages]) -> None:
+    def meet_twice(one: RankMessages) -> None:
         one.wait_for_all("here")
         one.wait_for_all("there")
 
     assert in_threads([partial(meet_twice, one) for one in talks]) == [None] * 3
 
 
-def test_an_error_reaches_those_who_wait(talks: list[Talk]) -> None:
+def test_an_error_reaches_those_who_wait(talks: list[RankMessages]) -> None:
     error = DataShapeError("input 'x' is wrong", hint="mend it")
     works = [
         lambda: talks[0].wait_for_all("end"),
@@ -59,7 +60,7 @@ def test_an_error_reaches_those_who_wait(talks: list[Talk]) -> None:
     assert isinstance(raised[0], DataShapeError)
 
 
-def test_an_error_reaches_those_who_work(talks: list[Talk], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_reaches_those_who_work(talks: list[RankMessages], monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = [100.0]
     monkeypatch.setattr(talk.time, "monotonic", lambda: seconds[0])
     talks[0].go_on()
@@ -70,26 +71,26 @@ def test_an_error_reaches_those_who_work(talks: list[Talk], monkeypatch: pytest.
         talks[0].go_on()
 
 
-def test_the_first_error_is_everybodys(talks: list[Talk]) -> None:
+def test_the_first_error_is_everybodys(talks: list[RankMessages]) -> None:
     first, second = DataShapeError("first"), EmptyDataError("second")
     assert talks[2].report(first) is first
     told = talks[0].report(second)
     assert (type(told), str(told)) == (DataShapeError, str(first))
 
 
-def test_a_bug_elsewhere_is_a_bug(talks: list[Talk]) -> None:
+def test_a_bug_elsewhere_is_a_bug(talks: list[RankMessages]) -> None:
     talks[2].report(KeyError("oops"))
     with pytest.raises(RuntimeError, match="rank 2 raised KeyError: 'oops'"):
         talks[0].raise_first()
 
 
-def test_a_rank_that_vanished_is_named(talks: list[Talk]) -> None:
+def test_a_rank_that_vanished_is_named(talks: list[RankMessages]) -> None:
     raised = in_threads([partial(one.wait_for_all, "end", 0.3) for one in talks[:2]])
     assert [type(item) for item in raised] == [RanksError] * 2
     assert "no progress for 0 seconds, waiting for rank 2 of 3" in str(raised[0])
 
 
-def test_a_slow_rank_is_waited_for(talks: list[Talk]) -> None:
+def test_a_slow_rank_is_waited_for(talks: list[RankMessages]) -> None:
     def slow() -> None:
         for _ in range(5):
             time.sleep(0.5)
@@ -101,13 +102,13 @@ def test_a_slow_rank_is_waited_for(talks: list[Talk]) -> None:
     assert in_threads([*works, slow]) == [None] * 3
 
 
-def test_nobody_left_to_tell(talks: list[Talk]) -> None:
+def test_nobody_left_to_tell(talks: list[RankMessages]) -> None:
     class Gone:
         def compare_set(self, *_arguments: object) -> bytes:
             raise RuntimeError("connection reset")
 
     error = EmptyDataError("nothing there")
-    assert Talk(Ranks(0, 2, 2), Gone()).report(error) is error  # type: ignore[arg-type]
+    assert RankMessages(Ranks(0, 2, 2), Gone()).report(error) is error  # type: ignore[arg-type]
 
 
 def test_what_torch_raises_gets_a_code() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.latency.run_bench import BenchOptions, run_bench
-from ptq_cli.pipeline.evaluation.last_evaluation import with_remembered_evaluation
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_verify import run_verify
-from ptq_cli.setup.resolve import Request, resolve, with_calibration_data
+from ptq_cli.setup.remembered_data import with_calibration_data, with_remembered_evaluation
+from ptq_cli.setup.resolve import Request, resolve
 from ptq_cli.setup.run_directory import RunDirectory
 
 QUICK = {"latency": False}
@@ -25,7 +25,7 @@ def remembering(finished: RunDirectory) -> RunDirectory:
 
 def remembered(run: RunDirectory, **settings: object) -> tuple[str, int | None, str]:
     request = Request(settings=settings)
-    found, note = with_remembered_evaluation(resolve(request), request, run, None)
+    found, note = with_remembered_evaluation(resolve(request), run, None)
     data = found.recipe.evaluation.data
     return Path(data).name if data is not None else "", found.recipe.evaluation.samples, note
 
@@ -43,7 +43,9 @@ def test_an_evaluation_takes_the_data_of_the_last_one(remembering: RunDirectory)
     assert remembered(remembering, eval_samples=3) == ("other.npz", 3, note)
     assert remembered(remembering, eval_data="calib.npz") == ("calib.npz", None, "")
     told: list[str] = []
-    report = run_evaluate(Request(settings=QUICK), remembering, None, lambda at: told.append(at.note)).report
+    report = run_evaluate(
+        Request(settings=QUICK), remembering, progress=lambda at: told.append(at.note)
+    ).report
     assert (report.evaluation.source, report.evaluation.samples) == ("other.npz", 4)
     assert note in told
     Path("ptq.toml").write_text('[evaluation]\ndata = "calib.npz"\n')
@@ -67,7 +69,7 @@ def test_verify_and_bench_take_the_samples_of_the_run(remembering: RunDirectory)
 def test_a_tuning_takes_the_samples_of_the_same_model(remembering: RunDirectory) -> None:
     def data(model: str, **settings: object) -> tuple[object, str]:
         request = Request(settings=settings, model=Path(model))
-        found, note = with_calibration_data(request, resolve(request).recipe, remembering)
+        found, note = with_calibration_data(resolve(request), remembering)
         return Path(str(found.settings.get("data"))).name, note
 
     note = "calibration data: calib.npz, as in the last calibration"

@@ -1,8 +1,6 @@
 """What models are evaluated on, and by which metrics: all that can be refused before a model runs."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -10,38 +8,29 @@ import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
 from ptq_cli.calibdata.carries import Carry
-from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.core.errors import CarryError, GateError, MetricError, RuntimeFailedError, UsageError
+from ptq_cli.core.errors import CarryError, GateError, MetricError, UsageError
 from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec, is_cache
 from ptq_cli.evaluation.decide_gates import read_baseline
 from ptq_cli.evaluation.document.generation import GENERATED
-from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.generation import Continuation, continuation_of
 from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
-from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.evaluation.runs.judged import Judged, judged_metrics
-from ptq_cli.evaluation.runs.run_models import Run
-from ptq_cli.evaluation.runs.sample_axes import NO_AXIS, Axis, axes_for_one_sample, axes_that_grow
+from ptq_cli.evaluation.runs.sample_axes import Axis
 from ptq_cli.models.batch_axes import noted_axes
-from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.static_shapes import SAMPLES
-from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.pipeline.evaluation.output_axes import fitting_batch, leads_with_samples, noted_output_axes
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings
-from ptq_cli.runtime.accuracy_level import EXACT, ROUNDED, reads_blocks
-from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import at_level
-from ptq_cli.runtime.onnxruntime_engine import AS_WRITTEN, ONNX_RUNTIME
 
 TABLE = 2
 """Axes of class scores: samples and classes."""
@@ -87,7 +76,7 @@ class EvaluationSet(_Measured):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuredSet(_Measured):
+class SetSummary(_Measured):
     """What is measured on which data: all that a report needs of an evaluation set."""
 
     source: str
@@ -95,8 +84,8 @@ class MeasuredSet(_Measured):
     class_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, chosen: EvaluationSet) -> "MeasuredSet":
-        """Return what is measured on an evaluation set."""
+    def of(cls, chosen: EvaluationSet) -> "SetSummary":
+        """Summary of an evaluation set."""
         dataset = chosen.dataset
         same = {item.name: getattr(chosen, item.name) for item in fields(_Measured)}
         names = tuple(dataset.class_names)
@@ -166,7 +155,7 @@ def _continuation(
 
 
 def _closed_batch(recipe: Recipe, inputs: Sequence[TensorSpec]) -> int | None:
-    """Return the batch of a quantized model with static shapes, which the float model leaves open."""
+    """The batch of a quantized model with static shapes, which the float model leaves open."""
     shapes = recipe.model.input_shape
     if not shapes or not load_target(recipe.quantization.target).static_shapes:
         return None
@@ -175,10 +164,8 @@ def _closed_batch(recipe: Recipe, inputs: Sequence[TensorSpec]) -> int | None:
     return next(iter((*told, *shapes.get(SAMPLES, ()))), None)
 
 
-def noted_evaluation(
-    recipe: Recipe, model: ir.Model, noted: MeasuredSet, *, with_labels: bool
-) -> MeasuredSet:
-    """Return what was measured on data that is not at hand, by the recipe's metrics and baseline."""
+def noted_evaluation(recipe: Recipe, model: ir.Model, noted: SetSummary, *, with_labels: bool) -> SetSummary:
+    """Summary of data that is not at hand, by the recipe's metrics and baseline."""
     specs = _limited_specs(recipe) or (BY_DEFAULT if with_labels else ())
     outputs, metrics = output_names(model), _fitting_metrics(recipe.gate, model, specs)
     baseline, varying = read_baseline(recipe.gate), varying_outputs(model)
@@ -186,12 +173,12 @@ def noted_evaluation(
 
 
 def output_names(model: ir.Model) -> tuple[str, ...]:
-    """Return the names of a model's outputs."""
+    """The names of a model's outputs."""
     return tuple(value.name or "" for value in model.graph.outputs)
 
 
 def varying_outputs(model: ir.Model) -> frozenset[str]:
-    """Return the outputs with an axis whose size no input has: it may depend on the data, as of boxes."""
+    """The outputs with an axis whose size no input has: it may depend on the data, as of boxes."""
     inputs = {str(size) for value in model.graph.inputs for size in value.shape or ()}
     return frozenset(
         value.name or ""
@@ -211,7 +198,7 @@ def _fitting_metrics(gate: GateSettings, model: ir.Model, specs: Sequence[Metric
 
 
 def _limited_specs(recipe: Recipe) -> tuple[MetricSpec, ...]:
-    """Return the metrics that are named, and those that have limits that make sense."""
+    """The metrics that are named, and those that have limits that make sense."""
     named = metric_specs(recipe.evaluation.metrics, recipe.metric)
     check_limits(recipe.gate, {spec.name: bounds_of(spec.metric) for spec in named})
     return metric_specs(recipe.evaluation.metrics, recipe.metric, recipe.gate.metrics)
@@ -259,13 +246,13 @@ def _require_tables(metrics: Sequence[Judged], model: ir.Model) -> None:
 
 
 def _ranks(model: ir.Model) -> dict[str, int | None]:
-    """Return how many axes each output has; None where that is not known."""
+    """How many axes each output has; None where that is not known."""
     outputs = model.graph.outputs
     return {value.name or "": len(value.shape) if value.shape is not None else None for value in outputs}
 
 
 def class_counts(model: ir.Model) -> Mapping[str, int]:
-    """Return the size of the second axis of each output, if it is known."""
+    """The size of the second axis of each output, if it is known."""
     shapes = {value.name or "": value.shape for value in model.graph.outputs}
     axes = noted_axes(model)
     return {
@@ -281,133 +268,3 @@ def _require_pytorch(model: str | None) -> None:
             "'evaluation.with_pytorch' needs a PyTorch model, but the run's model is ONNX",
             hint="leave 'evaluation.with_pytorch' out, or set the PyTorch model under [model] in ptq.toml",
         )
-
-
-# Weights in blocks are measured at two accuracy levels: the kernel's default rounds activations.
-
-
-@dataclass(frozen=True)
-class OtherLevel:
-    """A quantized model at another level than that of its report."""
-
-    name: str
-    level: int
-    engine: Engine
-
-    @property
-    def key(self) -> str:
-        """What an evaluation calls it."""
-        return f"{self.name} at accuracy level {self.level}"
-
-
-def other_levels(
-    models: Mapping[str, StoredModel], engines: Mapping[str, Engine], level: int | None
-) -> tuple[OtherLevel, ...]:
-    """Return which models are to be measured at which other levels: those with weights in blocks.
-
-    ``level`` is that of the reports; None is the default.
-    """
-    reported = ROUNDED if level is None else level
-    return tuple(
-        OtherLevel(name, other, at_level(ONNX_RUNTIME, other))
-        for name, model in models.items()
-        if engines[name].name == ONNXRUNTIME and engines[name] is not AS_WRITTEN and reads_blocks(model)
-        for other in (ROUNDED, EXACT)
-        if other != reported
-    )
-
-
-def accuracy_levels(
-    models: Mapping[str, StoredModel],
-    others: Sequence[OtherLevel],
-    evaluations: Sequence[Evaluation],
-    level: int | None,
-) -> dict[str, tuple[AccuracyLevel, ...]]:
-    """Return what each model gives at each level, by the name of its file.
-
-    ``evaluations`` are of the models, and then of ``others``; ``level`` is that of the reports.
-    """
-    names = list(models)
-    found: dict[str, tuple[AccuracyLevel, ...]] = {}
-    for item, evaluation in zip(others, evaluations[len(names) :], strict=True):
-        if item.name not in found:
-            own = evaluations[names.index(item.name)]
-            reported = ROUNDED if level is None else level
-            found[item.name] = (AccuracyLevel(reported, True, _values(own.measurements)),)
-        found[item.name] += (AccuracyLevel(item.level, False, _values(evaluation.measurements)),)
-    return found
-
-
-def _values(measurements: Sequence[Measurement]) -> dict[str, float]:
-    return {item.name: item.quantized_value for item in measurements}
-
-
-# Where the samples are in a model's outputs: told by its graph, or else by running one sample and two.
-
-
-def leads_with_samples(model: ir.Model) -> bool:
-    """Tell whether the first axis of each output has the symbolic size that the first one of an input has."""
-    inputs, outputs = model.graph.inputs, model.graph.outputs
-    batch = {_first_size(value) for value in inputs} - {None}
-    return all(_first_size(value) in batch for value in outputs)
-
-
-def noted_output_axes(model: ir.Model) -> tuple[Axis, ...] | None:
-    """Return the axis of the samples of each output that the metadata have; None if they have none."""
-    axes = noted_axes(model)
-    if not axes:
-        return None
-    found = [axes.get(value.name or "", 0) for value in model.graph.outputs]
-    return tuple(NO_AXIS if axis is None else axis for axis in found)
-
-
-def output_axes(dataset: Dataset, fixed: int | None, outputs: int, run: Run) -> tuple[Axis, ...]:
-    """Return the axis of each output that the samples are on; None where it is not known."""
-    unknown: tuple[Axis, ...] = (None,) * outputs
-    try:
-        one = _batch_of(dataset, 1) if fixed in (None, 1) else None
-        if one is None or fixed == 1:
-            return axes_for_one_sample(run(one.inputs)) if one is not None else unknown
-        two = _batch_of(dataset, 2)
-        return axes_that_grow(run(one.inputs), run(two.inputs)) if two is not None else unknown
-    except RuntimeFailedError:  # It does not take so few: the metrics say what they cannot do.
-        return unknown
-
-
-def _first_size(value: ir.Value) -> str | None:
-    size = value.shape[0] if value.shape is not None and len(value.shape) else None
-    return size.value if isinstance(size, ir.SymbolicDim) else None
-
-
-def _batch_of(dataset: Dataset, size: int) -> Batch | None:
-    with closing(dataset.batches(size)) as batches:
-        batch = next(batches, None)
-    return batch if batch is not None and batch.size == size else None
-
-
-# How many samples an evaluation runs at once where their outputs are large.
-
-
-MOST_BYTES = 1 << 28
-"""Of the scores of tokens of one batch and model: several models' are in memory at once."""
-
-
-def fitting_batch(dataset: Dataset, model: ir.Model, wanted: int) -> int:
-    """Return the samples of a batch: those wanted, or as many as have 256 MiB of scores, at least 1.
-
-    The data's inputs of two axes say how long a sequence is, the model's outputs [samples, positions, tokens]
-    how many scores a position has. Other outputs are not looked at.
-    """
-    lengths = [spec.shape[1] for spec in dataset.specs.values() if len(spec.shape) == 2]
-    longest = max((length for length in lengths if length is not None), default=0)
-    sizes = [_bytes(value, longest) for value in model.graph.outputs]
-    largest = max(sizes, default=0)
-    return max(1, min(wanted, MOST_BYTES // largest)) if largest else wanted
-
-
-def _bytes(value: ir.Value, longest: int) -> int:
-    """Return what an output takes for each sample; 0 if that is not known."""
-    if value.shape is None or len(value.shape) != 3 or value.dtype is None:
-        return 0
-    sizes = [size if isinstance(size, int) else longest for size in list(value.shape)[1:]]
-    return math.prod(sizes) * math.ceil(value.dtype.itemsize)

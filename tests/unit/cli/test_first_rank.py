@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from ptq_cli.cli import speaking_rank as ranks
-from ptq_cli.setup import ranks as talk
+from ptq_cli.cli import first_rank as ranks
+from ptq_cli.setup import rank_messages as talk
 from ptq_cli.setup.ranks import Ranks
 
 VARIABLES = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
@@ -34,7 +34,7 @@ def parted(monkeypatch: pytest.MonkeyPatch) -> list[Ranks]:
 def test_who_speaks(parted, monkeypatch, capsys, rank, debug, out, err):
     if rank is not None:
         monkeypatch.setenv("RANK", rank)
-    with ranks.one_voice(debug=debug):
+    with ranks.only_first_rank_prints(debug=debug):
         print("result")
         print("talk", file=sys.stderr)
         assert parted == []
@@ -44,6 +44,6 @@ def test_who_speaks(parted, monkeypatch, capsys, rank, debug, out, err):
 
 def test_a_rank_parts_even_where_it_fails(parted: list[Ranks], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
-    with pytest.raises(ZeroDivisionError), ranks.one_voice(debug=False):
+    with pytest.raises(ZeroDivisionError), ranks.only_first_rank_prints(debug=False):
         raise ZeroDivisionError
     assert len(parted) == 1

@@ -1,0 +1,184 @@
+"""A pass over the evaluation set that is ready to begin: models that run, and what it is a pass of."""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ptq_cli.core.entry_points import is_entry_point
+from ptq_cli.core.read_files import sha256_file
+from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.free_states import FORCED, FreeStates
+from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
+from ptq_cli.evaluation.runs.run_models import Run, Runs, StreamRuns, samples_first
+from ptq_cli.evaluation.runs.sample_axes import Axis, axis_before
+from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary
+from ptq_cli.pipeline.evaluation.output_axes import output_axes
+from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
+from ptq_cli.recipe.locations import relative_location
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import ModelSettings
+from ptq_cli.runtime.engine_registry import ReopenedModel
+from ptq_cli.runtime.session import Session
+from ptq_cli.setup.float_model import open_source
+from ptq_cli.setup.parts import Work
+from ptq_cli.setup.versions import plugin_versions
+
+STAGE = "evaluate"
+
+Identity = Mapping[str, str]
+"""What an evaluation is of, by name: models, data, metrics. A checkpoint of another is ignored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedPass:
+    """A pass over the evaluation set that is ready to begin.
+
+    Attributes:
+        runs: the models, with the samples of each output on axis 0.
+        axes: where the samples of each output are in the model's output.
+    """
+
+    runs: Runs
+    axes: tuple[Axis, ...]
+    identity: Identity
+    make: Callable[[], Evaluator]
+
+
+def open_pass(
+    work: Work, models: EvaluatedModels, evaluation_set: EvaluationSet, watches: Sequence[ChangeCollector]
+) -> OpenedPass:
+    """Open the models, and find out where the samples are in their outputs."""
+    recipe, threads = work.resolved.recipe, work.resolved.machine.threads
+    for note in evaluation_set.notes:
+        work.tell(note, STAGE)
+    # Of large models one at a time is in memory.
+    opened = ReopenedModel if models.float_model.is_apart else Session
+    with_pytorch = recipe.evaluation.with_pytorch
+    runs = Runs(
+        opened(models.float_model, threads=threads).run,
+        tuple(models.opened(name, threads).run for name in models.quantized),
+        _pytorch_run(recipe.model) if with_pytorch else None,
+    )
+    axes, summary = _axes(runs, evaluation_set), SetSummary.of(evaluation_set)
+    return OpenedPass(
+        runs=_stream_runs(runs, axes, evaluation_set)
+        if evaluation_set.carries
+        else _samples_first(runs, axes),
+        axes=axes,
+        identity=pass_identity(recipe, models, summary, watches, work.run.path),
+        make=evaluator_maker(models, summary, watches, with_pytorch=with_pytorch),
+    )
+
+
+def evaluations_of(
+    evaluator: Evaluator, outputs: Sequence[str], axes: Sequence[Axis]
+) -> tuple[Evaluation, ...]:
+    """Measurements of each quantized model, with axes as the models' outputs have them."""
+    by_output = dict(zip(outputs, axes, strict=True))
+    return tuple(
+        replace(found, measurements=tuple(_as_in_the_file(item, by_output) for item in found.measurements))
+        for found in evaluator.evaluations()
+    )
+
+
+def _axes(runs: Runs, evaluation_set: EvaluationSet) -> tuple[Axis, ...]:
+    outputs = len(evaluation_set.outputs)
+    # An export noted them; probing the model again would cost a run, and a constant output shows no axis.
+    if evaluation_set.noted_axes is not None:
+        return evaluation_set.noted_axes
+    if evaluation_set.leads_with_samples:
+        return (0,) * outputs
+    return output_axes(evaluation_set.dataset, evaluation_set.fixed_batch, outputs, runs.of_float)
+
+
+def _samples_first(runs: Runs, axes: Sequence[Axis]) -> Runs:
+    return Runs(
+        samples_first(runs.of_float, axes),
+        tuple(samples_first(run, axes) for run in runs.quantized),
+        samples_first(runs.pytorch, axes) if runs.pytorch is not None else None,
+    )
+
+
+def _stream_runs(runs: Runs, axes: tuple[Axis, ...], evaluation_set: EvaluationSet) -> StreamRuns:
+    carries, outputs = evaluation_set.carries, evaluation_set.outputs
+    own = tuple(FreeStates(carries, outputs) for _ in runs.quantized)
+    return StreamRuns(runs.of_float, runs.quantized, own=own, axes=axes)
+
+
+def _as_in_the_file(item: Measurement, axes: Mapping[str, Axis]) -> Measurement:
+    """A measurement that names the axis of its channel as the model's output has it."""
+    if item.channel is None:
+        return item
+    axis = axis_before(item.channel.axis, axes.get(item.output or ""))
+    return replace(item, channel=replace(item.channel, axis=axis))
+
+
+def evaluator_maker(
+    models: EvaluatedModels, measured: SetSummary, watches: Sequence[ChangeCollector], *, with_pytorch: bool
+) -> Callable[[], Evaluator]:
+    """The function that makes evaluators of these models."""
+    several = len(models.quantized) > 1
+    names = [f"quantized model '{name}'" if several else "quantized model" for name in models.quantized]
+    carried = {item.output: item.state.name for item in measured.carries}
+    forced = [f"{name} {FORCED}" for name in names] if carried else []
+    return lambda: Evaluator(
+        measured.outputs,
+        measured.metrics,
+        [*names, *forced],
+        with_pytorch=with_pytorch and not carried,
+        class_names=measured.class_names,
+        watches=watches,
+        carried=carried,
+        varying=measured.varying,
+    )
+
+
+def _pytorch_run(settings: ModelSettings) -> Run:
+    source = open_source(settings)
+    return lambda inputs: source.run(inputs) or ()
+
+
+def pass_identity(
+    recipe: Recipe,
+    models: EvaluatedModels,
+    measured: SetSummary,
+    watches: Sequence[ChangeCollector],
+    folder: Path,
+) -> Identity:
+    """Identity of an evaluation, each part under the name that a message gives it.
+
+    Paths of code begin at ``folder``, so that it can move with the run.
+    """
+    specs = [judged.spec for judged in measured.metrics]
+    # The code of a metric belongs to the identity: its file may be edited between two runs.
+    files = {spec.metric.rpartition(":")[0] for spec in specs if is_entry_point(spec.metric)}
+    # Relative, so that shards of machines with other folders are of the same evaluation.
+    named = [replace(spec, metric=relative_location(spec.metric, folder)) for spec in specs]
+    quantized = hashlib.sha256()
+    for model in models.quantized.values():
+        quantized.update(model.sha256.encode())
+    return {
+        "the float model": models.float_model.sha256,
+        "the quantized model": quantized.hexdigest(),
+        "the evaluation data": measured.data_digest,
+        "the number of samples": str(recipe.evaluation.samples),
+        # Activations and sums of floats may depend on it in their last bits.
+        "the batch size": str(measured.batch_size),
+        "the image settings": json.dumps(asdict(recipe.image)),
+        "the metrics": repr(named),
+        "the plug-ins": repr(sorted(plugin_versions(Recipe(), specs).items())),
+        "the metrics' code": repr(
+            sorted(
+                (relative_location(file, folder), sha256_file(Path(file)))
+                for file in files
+                if file.endswith(".py")
+            )
+        ),
+        "run.thumbnails": repr([watch.identity for watch in watches]),
+        "with_pytorch": str(recipe.evaluation.with_pytorch),
+        "what is carried": " ".join(map(str, measured.carries)),
+        "the version of a library": repr(sorted(models.versions.items())),
+    }
