@@ -185,7 +185,9 @@ def solve_blocks(
     for own in (slice(start, start + CHANNELS) for start in range(0, channels, CHANNELS)):
         state, moments = layer_state(float_model, parameters, layer, own), sums.total(own)
         rows = [(read, made if layer.is_table else made[:, own]) for read, made in decide]
-        search = _Search(layer, state, moments, shared.factor(moments), threads)
+        search = _Search(
+            layer=layer, state=state, moments=moments, factor=shared.factor(moments), threads=threads
+        )
         chosen.append(search.chosen(share, rows))
     codes, bias = joined([item.codes for item in chosen]), None
     if chosen[0].bias is not None:
@@ -235,7 +237,7 @@ class _Chosen:
     held_out: tuple[float, float]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class _Search:
     """The search for the constants of some channels."""
 

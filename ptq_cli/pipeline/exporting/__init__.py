@@ -1,6 +1,6 @@
 """``export``: from a recipe and a calibration to the quantized model.
 
-``decided_model`` decides the scales and integers of a plan (``placement``), ``recovering`` chooses them again
-by the samples of ``recovery_data``; ``run_export`` writes the graph once, with the metadata of
-``exported_file``. What may enter: what becomes of a plan whose ranges and integers are decided.
+``decide_model`` decides the scales and integers of a plan, ``decided_once`` shares them among models;
+``run_export`` writes the graph once, with ``written_metadata``, which ``exported_file`` reads. What may enter:
+what becomes of a plan whose ranges and integers are decided.
 """
