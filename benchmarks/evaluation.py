@@ -201,7 +201,8 @@ def _job(folder: Path, run: RunDirectory, metrics: Sequence[str], *, decoded: bo
     found = fit_evaluation(dataset, recipe, float_model.load())
     if decoded:
         found = replace(found, dataset=InMemory(found.dataset, found.batch_size))
-    return Job(resolved, EvaluatedModels(float_model, {"int8": read_model(run.quantized_model)}), found, run)
+    quantized = {"int8": read_model(run.quantized_model)}
+    return Job(resolved, EvaluatedModels(float_model=float_model, quantized=quantized), found, run)
 
 
 def _shown(metrics: Sequence[str]) -> str:

@@ -251,7 +251,7 @@ class CandidateModels:
                 known[candidate.key] = known[first]
                 return known[first]
             model = self.export(candidate).model
-            models = EvaluatedModels(self.float_model, {self.output.name: model})
+            models = EvaluatedModels(float_model=self.float_model, quantized={self.output.name: model})
             (found,) = self._evaluated(models, chosen)
             known[candidate.key] = CandidateMeasurement(found.samples, found.measurements)
             self.checkpoint.save()

@@ -1,6 +1,6 @@
-"""What ``evaluate``, ``analyze`` and ``bench`` need: the models over the data, the reports, the page.
+"""What ``evaluate`` needs, and whatever reads an evaluation again: models, samples, measurements, reports.
 
-What may enter: whatever measures a quantized model on data, or reads such a measurement again. ``one_pass``
-runs the models, ``evaluation_shard`` and ``joined_shards`` share the work out, ``made_reports`` and
-``page_evidence`` make the files.
+What may enter: whatever measures a quantized model on data, or reads such a measurement again.
+``opened_models`` and ``evaluation_set`` find out that models and data fit, ``measure_models`` runs them from
+the last checkpoint on, ``shards`` joins parts, ``reports`` and ``report_page`` tell of the whole.
 """

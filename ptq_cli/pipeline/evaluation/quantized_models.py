@@ -50,7 +50,7 @@ class OtherLevel:
         return f"{self.name} at accuracy level {self.level}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EvaluatedModels:
     """The models that an evaluation runs.
 
@@ -203,9 +203,9 @@ def _evaluated_models(models: Sequence[QuantizedModel]) -> EvaluatedModels:
         if other != level
     )
     return EvaluatedModels(
-        models[0].pair.float_model,
-        {**quantized, **{item.key: quantized[item.name] for item in others}},
-        {**engines, **{item.key: item.engine for item in others}},
-        others,
-        level,
+        float_model=models[0].pair.float_model,
+        quantized={**quantized, **{item.key: quantized[item.name] for item in others}},
+        engines={**engines, **{item.key: item.engine for item in others}},
+        others=others,
+        level=level,
     )
