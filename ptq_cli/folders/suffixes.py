@@ -1,8 +1,5 @@
 """Suffixes of the names of quantized files, as the libraries that load them expect."""
 
-import re
-
-from ptq_cli.core.errors import UsageError
 from ptq_cli.recipe.known_modes import DYNAMIC, FLOAT
 from ptq_cli.recipe.recovery_rungs import mode_of
 from ptq_cli.recipe.schema import Recipe
@@ -10,7 +7,6 @@ from ptq_cli.recipe.sections import FLOAT16
 
 QUANTIZED = "quantized"
 BYTE = 8
-_VALID = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+-]*")
 
 
 def suffix_of(recipe: Recipe) -> str:
@@ -44,22 +40,3 @@ def suffix_of(recipe: Recipe) -> str:
         return QUANTIZED
     wide = "16" in (activations.dtype or "")
     return f"int8{half}" if bits == BYTE and not wide else f"w{bits}a{16 if wide else BYTE}{half}"
-
-
-def require_suffix(suffix: str) -> str:
-    """A suffix that a file's name can have."""
-    if _VALID.fullmatch(suffix) is None:
-        raise UsageError(
-            f"'run.suffix' is '{suffix}', expected letters, digits, '.', '+' or '-'",
-            hint="--set run.suffix=q4 names the files model_q4.onnx",
-        )
-    return suffix
-
-
-def refuse_suffix(suffix: str | None) -> None:
-    """Refuse a suffix for a model that is a single file, whose output has any name."""
-    if suffix is not None:
-        raise UsageError(
-            "'run.suffix' names the files that a folder's models become, and the model is a single file",
-            hint=f"leave 'run.suffix' out, and pass --output model_{suffix}.onnx",
-        )

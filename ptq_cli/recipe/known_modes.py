@@ -12,7 +12,7 @@ MODES = {
 }
 EQUALIZE, SMOOTH, RANGES, ROUND = "equalize", "smooth", "ranges", "round"
 IN_FLOAT = "float"
-# Rungs in the order in which they run, but that ``weighed`` comes after ``round``, with what each does.
+# Rungs in the order in which they run, with what each does.
 RUNGS = {
     EQUALIZE: "equalize channel ranges of layers before calibration",
     SMOOTH: "the same for channels of normalizations, and through attention",
