@@ -1,7 +1,7 @@
 """Costs of quantization, tensor by tensor and layer by layer, with the likely cause and what to try.
 
-``analysis_document`` and ``tensor_rows`` are the format of ``analysis.json``, ``causes`` what follows from
-numbers: none of these imports ONNX or ONNX Runtime, so that a page or a table of an analysis needs neither.
+``causes`` is what follows from numbers, and imports neither ONNX nor ONNX Runtime, as the document in
+``evaluation``, so that a page or a table of an analysis needs neither.
 ``measure_layers`` runs both models and keeps ``sums``; ``layer_rows``, ``activation_rows`` and
 ``constant_rows`` make the rows.
 """

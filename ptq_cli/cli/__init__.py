@@ -1,6 +1,5 @@
-"""The terminal: the only place that knows click, rich and tqdm.
+"""The command line: ``main`` finds a command and maps errors to exit statuses.
 
-``main`` finds a command and maps errors to exit statuses. ``commands`` holds the commands, ``options``
-defines each option once, ``help_sections`` lays out the help, and ``shown`` makes the lines, tables and
-drawings. A command builds a request and makes one pipeline call.
+``commands`` holds those of the core; a feature's command is in its room. A command builds a request and makes
+one call of the pipeline.
 """
