@@ -18,30 +18,13 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels
 from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
+from ptq_cli.calibdata.recorded_steps import MASK, Cuts, cut_steps, fed_inputs, frame_shape, made_input
 from ptq_cli.core.errors import CarryError, DataShapeError, EmptyDataError, NonFiniteActivationError
-from ptq_cli.core.tensors import Array, TensorSpec, format_shape, rows_of, starts_empty
+from ptq_cli.core.tensors import Array, TensorSpec, rows_of
 
 LENGTHS = "lengths"  # array of the steps that count of each recording, where shorter ones were filled up
-# Inputs of decoders that follow from the number of the step, so that no data has to have them
-MASK, POSITIONS, CACHE_POSITION = MADE = ("attention_mask", "position_ids", "cache_position")
 IGNORED = -100  # label of a token that is followed by none
 Step = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # runs the float model on inputs by name
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """How a recording becomes steps.
-
-    Attributes:
-        steps: how many are used of each; None for all.
-        frame: values of a step, where a recording is one row of values and the model does not say it.
-        hop: values from the start of a step to the start of the next; None for those of a step. The first
-            step begins with zeros where they overlap, so that each step ends with ``hop`` new values.
-    """
-
-    steps: int | None = None
-    frame: int | None = None
-    hop: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +171,7 @@ class Recordings(Dataset):
             if not spec.shape or (spec.samples_axis is None and not self._is_step):
                 constants[spec.name] = array
             else:
-                arrays[spec.name] = self._steps(array[0], spec, where)
+                arrays[spec.name] = cut_steps(array[0], spec, self._frames[spec.name], self._cuts, where)
         starts = {
             item.state.name: batch.inputs[self._names[item.state.name]]
             for item in self._carries
@@ -227,31 +210,6 @@ class Recordings(Dataset):
             )
         return asked or most
 
-    def _steps(self, array: Array, spec: TensorSpec, where: str) -> Array:
-        """Return an input's array [steps, …]: one row of values is cut."""
-        frame = self._frames[spec.name]
-        if array.ndim == len(frame) + 1:
-            return array
-        if array.ndim != 1 or len(frame) != 1:
-            raise DataShapeError(
-                f"the recording {where} is {format_shape(array.shape)} for '{spec.name}', expected "
-                f"{format_shape((None, *frame))}: steps first",
-                hint="save [recordings, steps, …] as one array, or a file [steps, …] for each recording",
-            )
-        size = frame[0] or self._cuts.frame or (1 if array.dtype.kind in "iu" else None)
-        if size is None:
-            raise DataShapeError(
-                f"the recording {where} is one row of values, and the model does not say how many "
-                f"'{spec.name}' takes a step",
-                hint="pass --set data.frame=512, or save arrays [steps, values]",
-            )
-        hop = self._cuts.hop or size
-        padded = np.concatenate([np.zeros(max(size - hop, 0), array.dtype), array])
-        count = max((len(padded) - size) // hop + 1, 0)
-        if not count:
-            return array[:0]
-        return np.lib.stride_tricks.sliding_window_view(padded, size)[: count * hop : hop]
-
     def _labels(self, batch: Batch, arrays: Mapping[str, Array], steps: int, where: str) -> Array | None:
         labels = batch.labels[0] if batch.labels is not None else None
         if self._label is not None:
@@ -271,8 +229,6 @@ class Recordings(Dataset):
         if self._tokens is not None and labels.ndim == 1:
             labels = labels[:, None]  # Of each step a row with its one position.
         return labels[:steps] if labels.ndim else np.repeat(labels[None], steps)
-
-    # The batches: groups of recordings, step by step.
 
     def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
         number, first, group = 0, 0, list[_Recording]()
@@ -381,39 +337,3 @@ def _open_sizes(
         None if axis == axes[spec.name] or (own is None and size == 0) else size
         for axis, (size, own) in enumerate(zip(shape, fixed, strict=False))
     )
-
-
-def fed_inputs(
-    dataset: Dataset, inputs: Sequence[TensorSpec], carries: Sequence[Carry]
-) -> tuple[TensorSpec, ...]:
-    """Return the inputs that each step of the data has: neither states nor what follows from its number.
-
-    Masks and positions of whole texts say nothing of one token behind a cache.
-    """
-    states = {item.state.name for item in carries}
-    has_cache = any(map(starts_empty, states))
-    return tuple(
-        spec
-        for spec in inputs
-        if spec.name not in states
-        and not (spec.name in MADE and (has_cache or spec.name not in dataset.specs))
-    )
-
-
-def frame_shape(spec: TensorSpec, *, is_step: bool) -> tuple[int | None, ...]:
-    """Return the shape of an input in one step of one recording.
-
-    Example:
-        >>> frame_shape(TensorSpec("x", np.dtype("f4"), (2, None, 48), 1), is_step=False)
-        (2, 48)
-    """
-    axis = None if is_step else spec.samples_axis
-    return tuple(size for index, size in enumerate(spec.shape) if index != axis)
-
-
-def made_input(spec: TensorSpec, samples: int, past: int, width: int) -> Array:
-    """Return the mask of a decoder, or the positions of its tokens, behind so many in its cache."""
-    if spec.name == MASK:
-        return np.ones((samples, past + width), spec.dtype)
-    positions = np.arange(past, past + width).astype(spec.dtype)
-    return positions if len(spec.shape) == 1 else np.tile(positions, (samples, 1))

@@ -21,7 +21,8 @@ from ptq_cli.devices.exact_sums import A_STEP, SUMMING, Expected, expect
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.files.storing import in_memory
-from ptq_cli.runtime.session import DATA_FOLDER, OPTIMIZED_DATA, SHIFTED, SILENT, failed_load, failed_run
+from ptq_cli.runtime.failures import failed_load, failed_run
+from ptq_cli.runtime.session import DATA_FOLDER, OPTIMIZED_DATA, SHIFTED, SILENT
 
 Tensors = Mapping[str, Array]
 

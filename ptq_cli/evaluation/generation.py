@@ -12,7 +12,7 @@ import numpy as np
 from ptq_cli.calibdata.carries import Carry, cached_positions
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.recordings import CACHE_POSITION, MADE, MASK, POSITIONS, made_input
+from ptq_cli.calibdata.recorded_steps import CACHE_POSITION, MADE, MASK, POSITIONS, made_input
 from ptq_cli.core.errors import CarryError, EmptyDataError, MetricError, SequenceLengthError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, longest_of, rows_of

@@ -8,7 +8,8 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import match_names
 from ptq_cli.calibdata.carries import Carry, carries_of, named_carries, require_start, state_axes
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.recordings import Cuts, Recordings, Step
+from ptq_cli.calibdata.recorded_steps import Cuts
+from ptq_cli.calibdata.recordings import Recordings, Step
 from ptq_cli.core.errors import CarryError
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.core.words import few

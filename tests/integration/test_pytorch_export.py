@@ -15,7 +15,6 @@ from ptq_cli.models.parity import require_parity
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.recipe.sections import ModelSettings
-from tests.each_case import each_case
 from tests.unit.models.contents import names, noise, operators
 from tests.unit.models.loading.sources import SmallNet, prepared, source_of
 from tests.unit.plan.graphs import quantized, run, sqnr_db
@@ -28,7 +27,7 @@ def agrees(module: nn.Module, model: ir.Model, **inputs: np.ndarray) -> float:
     return require_parity(source_of(module).run(inputs), run(model, inputs), outputs, "model.pt")
 
 
-@pytest.mark.parametrize("example_batch", [1, 4])
+@pytest.mark.parametrize("example_batch", [1, pytest.param(4, marks=pytest.mark.nightly)])
 def test_the_batch_is_dynamic(example_batch):
     module = SmallNet()
     model = prepared(module, image=noise(example_batch, 3, 8, 8))
@@ -98,16 +97,12 @@ def test_a_dtype_that_torch_lacks_is_named():
     assert caught.value.code == "PTQ-MODEL-007"
 
 
-def test_export_is_silent(capfd, recwarn):
+def test_export_is_silent_and_tells_nothing_of_the_machine(capfd, recwarn):
     # The table of operators is what the exporter makes most noise about, and it makes it for the first model.
     ONNXRegistry.from_torchlib.cache_clear()
-    prepared(SmallNet(), image=noise(2, 3, 8, 8))
+    model = prepared(SmallNet(), image=noise(2, 3, 8, 8))
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
-
-
-def test_nothing_tells_of_the_machine_that_exported_it():
-    model = prepared(SmallNet(), image=noise(2, 3, 8, 8))
     content = ir.to_proto(model).SerializeToString()
     assert b".py" not in content
     assert b"stack_trace" not in content
@@ -146,6 +141,7 @@ def test_layers_are_named_for_their_modules():
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.nightly
 def test_made_up_names_are_gone():
     class Attention(nn.Module):
         def __init__(self) -> None:
@@ -181,14 +177,17 @@ class Named(nn.Module):
         return {"embedding": embedded, "head": self.head(embedded)}
 
 
-@each_case("swapped", [False, True], ids=["same_order", "swapped"])
-@each_case(
-    "layer, example",
+EMBEDDING = (lambda: nn.Embedding(10, 8), np.arange(12).reshape(4, 3) % 10)
+LINEAR = (lambda: nn.Linear(8, 8), noise(4, 3, 8))
+
+
+@pytest.mark.parametrize(
+    ("layer", "example", "swapped"),
     [
-        (lambda: nn.Embedding(10, 8), np.arange(12).reshape(4, 3) % 10),
-        (lambda: nn.Linear(8, 8), noise(4, 3, 8)),
+        (*LINEAR, True),
+        *[pytest.param(*rest, marks=pytest.mark.nightly) for rest in ((*LINEAR, False), (*EMBEDDING, False))],
+        pytest.param(*EMBEDDING, True, marks=pytest.mark.nightly),
     ],
-    ids=["embedding", "linear"],
 )
 def test_outputs_are_named_by_the_keys_of_the_dictionary(layer, example, swapped):
     module = Named(layer(), swapped=swapped)

@@ -240,8 +240,6 @@ def _as_matrix(graph: ir.Graph, value: ir.Value, names: FreshNames) -> int:
 
 
 MATRIX = 2
-
-
 MATMUL_MATRIX = RewritePass(
     "matmul_matrix", "MatMul weight of shape [1, K, N] into a matrix", _as_matrices, opset=13
 )
