@@ -35,7 +35,7 @@ def failed_run(error: Exception) -> RuntimeFailedError:
 
     Example:
         >>> failed_run(MemoryError("std::bad_alloc")).hint
-        'there is not enough memory: pass a smaller --batch-size'
+        'there is not enough memory: pass smaller batches, such as --set data.batch_size=4'
     """
     return RuntimeFailedError(f"ONNX Runtime failed on a batch: {_said(error)}", hint=_hint(str(error)))
 
