@@ -44,6 +44,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tools.budget
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
