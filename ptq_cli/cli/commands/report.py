@@ -25,7 +25,7 @@ Examples:
     OWN,
     "--metric",
     metavar="NAME",
-    help="Metric for the charts, and for more than two reports.  [default: the first with labels]",
+    help="Metric that more than two reports are compared by.  [default: the first with labels]",
 )
 @option(OWN, "--page", type=PATH, metavar="FILE", help="Also write a page that compares them to this file.")
 @take(RUN, GLOBALS)
