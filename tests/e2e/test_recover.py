@@ -18,6 +18,7 @@ from ptq_cli.core.progress import Progress, RungProgress, silent
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.qdq.metadata import RECOVERY
 from ptq_cli.recover import recover_rounding as recovering
+from tests.own_process import own_process
 from tests.unit.plan.graphs import build
 
 CONVOLUTIONS = """(float[n, 4, 10, 10] x) => (float[n, 5] y)
@@ -267,6 +268,7 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
     assert ptq("export").status == 0
 
 
+@own_process
 def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, monkeypatch) -> None:
     monkeypatch.setattr(process, "_OWN", [True])
     signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's job in the background ignores it.
@@ -303,6 +305,7 @@ def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, mon
     assert not (again.output.parent / CHECKPOINT).exists()
 
 
+@own_process
 def test_ctrl_c_ends_ranges_with_what_was_measured(quantize: Quantize, monkeypatch) -> None:
     monkeypatch.setattr(process, "_OWN", [True])
     signal.signal(signal.SIGINT, signal.default_int_handler)
