@@ -39,6 +39,8 @@ Layers of settings, each of which overrides those before it, key by key:
 4. for `ptq export` and `ptq evaluate`: the flags of the calibration that its statistics depend on
 5. flags and `--set`; both may give a key only if they agree
 
+How values are combined and written:
+
 - A list replaces the earlier list, and so does a section `[weights]` or `[activations]` that names a
   quantizer. [Overrides](#override) of flags follow those of recipes.
 - After `--set`, texts need no quotes, a list may be `1,2,3`, and an entry of a table has its name behind the

@@ -27,7 +27,7 @@ def better_activation_method(
     """Amax method whose range the calibration expects to be best; empty if none gains enough.
 
     Example:
-        >>> from ptq_cli.collectors.max_collector import HistogramCollector
+        >>> from ptq_cli.collectors.histogram_collector import HistogramCollector
         >>> from ptq_cli.core.arithmetic import parameters_from_range
         >>> from ptq_cli.core.formats import UINT8
         >>> collector = HistogramCollector()

@@ -160,11 +160,11 @@ def test_step(bits):
 @each_case("granularity", ["tensor", "channel"])
 @each_case("count", [2, 16, 17])
 def test_centers(count, granularity):
-    settings = WeightSettings(quantizer="centers", centers=count, granularity=granularity, seed=3)
+    settings = WeightSettings(quantizer="centers", centers=count, granularity=granularity)
     floats, found, _ = export(settings)
     for name, axis in AXES.items():
         weight, along = torch.tensor(floats[name]), axis if granularity == "channel" else None
-        centers = learn_centers(weight, count, torch.Generator().manual_seed(3), axis=along)
+        centers = learn_centers(weight, count, torch.Generator().manual_seed(0), axis=along)
         assert_same_bits(found[name], quantize_to_centers(weight, centers, axis=along))
 
 

@@ -66,8 +66,8 @@ def test_nothing_else_changes_a_scale() -> None:
     others = {
         "qdq/write/block_weights.py",
         "qdq/write/site_parameters.py",
-        "recover/quantized_layer.py",
-        "analyze/better_methods.py",
+        "recover/layer_state.py",
+        "analysis/better_methods.py",
     }
     package = Path(ptq_cli.__file__).parent
     found = {

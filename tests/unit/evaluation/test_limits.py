@@ -1,6 +1,7 @@
 """Limits are read strictly, from flags and from recipes."""
 
 import math
+import shlex
 
 import pytest
 
@@ -48,8 +49,8 @@ REFUSED = table("""
   --max-drop | top1=nan | --max-drop top1=nan is not finite
   --max-drop | top1=1e999 | --max-drop top1=inf is not finite
   --max-drop | top1=0.1 top1=0.2 | --max-drop names 'top1' twice
-  --max-drop | top1=% | --max-drop 'top1=%': '' is not a number
-  --max-drop | top1=x% | --max-drop 'top1=x%': 'x' is not a number
+  --max-drop | top1=% | --max-drop top1=%: '' is not a number
+  --max-drop | top1=x% | --max-drop top1=x%: 'x' is not a number
   --max-drop | top1=inf% | --max-drop top1=inf% is not finite
   --max-drop | top1=-0.01 | --max-drop top1=-0.01 is negative: only a model that got better would pass
   --max-regression | top1=-1% | --max-regression top1=-1% is negative: only a model that got better would pass
@@ -95,14 +96,14 @@ def test_a_limit_that_decides_nothing_is_refused(kind: str, limit: str, says: st
     with pytest.raises(GateError) as caught:
         check_limits(GateSettings(**limits, baseline=baseline))
     colon = " " if says.startswith("can") else ": "
-    assert caught.value.message == f"{flag} {limit}{colon}{says}"
-    assert caught.value.hint == f"did you mean {flag} {meant}?"
+    assert caught.value.message == f"{flag} {shlex.quote(limit)}{colon}{says}"
+    assert caught.value.hint == f"did you mean {flag} {shlex.quote(meant)}?"
 
 
 @each_case(
     "gate, message",
     [
-        (GateSettings(max_drop={"top1": "much"}), "--max-drop top1='much' is a string, expected a number or"),
+        (GateSettings(max_drop={"top1": "much"}), "--max-drop top1=much is a string, expected a number or"),
         (GateSettings(max_drop={"top1": math.nan}), "--max-drop top1=nan is not finite"),
         (GateSettings(max_drop={"top1": -1.0}), "--max-drop top1=-1.0 is negative"),
         (GateSettings(min={"top1": math.inf}), "--min top1=inf is not finite"),

@@ -7,14 +7,14 @@ import pytest
 
 from ptq_cli.amax.finish import LARGEST_BIAS
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import QuantizationSettings, WeightSettings
+from ptq_cli.recipe.sections import ExportSettings, WeightSettings
 from ptq_cli.recover.layer_state import BIAS_ROOM, code_grid, decided_again, layer_state
 from ptq_cli.recover.quantized_layer import quantized_layers
 from tests.unit.plan.graphs import build
 from tests.unit.recover.decided import STEP, decided
 
 TEXT = "(float[n, 6] x) => (float[n, 4] y) <float[6, 4] w, float[4] b> { [fc] y = Gemm (x, w, b) }"
-RECIPE = Recipe(weights=WeightSettings(bits=4), quantization=QuantizationSettings(all_layers=True))
+RECIPE = Recipe(weights=WeightSettings(bits=4), export=ExportSettings(prefer="size"))
 
 
 def test_the_weight_lies_within_half_a_step_of_its_codes() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import (
     ActivationSettings,
-    QuantizationSettings,
+    ExportSettings,
     WeightSettings,
 )
 from ptq_cli.recover.block_layer import SharedReads, solve_blocks
@@ -19,12 +19,12 @@ from tests.unit.plan.graphs import build
 from tests.unit.recover.decided import STEP, ZERO, decided
 
 TEXT = "(float[n, 32] x) => (float[n, 4] y) <float[32, 4] w> { [fc] y = MatMul (x, w) }"
-EVERYWHERE = QuantizationSettings(all_layers=True)
-BYTES = Recipe(weights=WeightSettings(bits=4), quantization=EVERYWHERE)
+EVERYWHERE = ExportSettings(prefer="size")
+BYTES = Recipe(weights=WeightSettings(bits=4), export=EVERYWHERE)
 BLOCKS = Recipe(
     weights=WeightSettings(bits=4, block_size=16),
     activations=ActivationSettings(mode="float"),
-    quantization=EVERYWHERE,
+    export=EVERYWHERE,
 )
 WEIGHT = np.random.default_rng(1).standard_normal((32, 4)).astype(np.float32)
 

@@ -8,8 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.core.arithmetic import round_to_float
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.models.names import FreshNames
-from ptq_cli.qdq.write.new_nodes import add_initializer
+from ptq_cli.qdq.write.new_nodes import NewNodes, add_initializer
 from ptq_cli.qdq.write.two_level_blocks import dynamic_pair
 from ptq_cli.runtime.narrow_types import (
     BIAS_QUANTIZATION,
@@ -68,7 +67,7 @@ def dynamic_model(dtype: ir.DataType) -> ir.Model:
     x = ir.Value(name="x", shape=ir.Shape(["n", 5, 48]), type=ir.TensorType(dtype))
     graph = ir.Graph([x], [], nodes=[], opset_imports={"": 23}, name="g")
     scale = add_initializer(graph, "x.scale", np.asarray(SCALE))
-    nodes = dynamic_pair(graph, x, scale, FreshNames.of(graph))
+    nodes = dynamic_pair(NewNodes(graph), x, scale)
     cast = ir.node("Cast", [nodes[-1].outputs[0]], {"to": ir.DataType.FLOAT}, name="y")
     sizes = [ir.node("Shape", [value], name=f"shape{i}") for i, value in enumerate(nodes[0].outputs)]
     graph.extend([*nodes, cast, *sizes])

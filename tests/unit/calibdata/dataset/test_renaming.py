@@ -36,19 +36,19 @@ def test_names_that_are_right_already_stay(pair, tmp_path):
 
 
 def test_a_name_that_is_required_is_in_the_data(pair, tmp_path):
-    message = r"--rename x=a: '.*' has no array 'x'"
+    message = r"--set data.rename.x=a: '.*' has no array 'x'"
     with pytest.raises(DataNameError, match=message) as error:
         rename_arrays(pair, {"x": "a", "target": "label"}, required=["x", "target"])
     assert error.value.hint == "its arrays: 'a', 'b', 'target'"
     np.save(tmp_path / "x.npy", A)
-    with pytest.raises(DataNameError, match=r"--rename image=x: the only array of '.*x\.npy' has no name"):
+    with pytest.raises(DataNameError, match=r"image=x: the only array of '.*x\.npy' has no name"):
         rename_arrays(NpyDataset(str(tmp_path / "x.npy")), {"image": "x"}, required=["image"])
 
 
 def test_a_new_name_is_that_of_an_input(pair):
     dataset = rename_arrays(pair, {"a": "x", "b": "y", "target": "label"})
     assert dataset.renamed == {"a": "x", "b": "y", "target": "label"}
-    with pytest.raises(DataNameError, match=r"--rename b=y: the model has no input 'y'") as error:
+    with pytest.raises(DataNameError, match=r"--set data.rename.b=y: the model has no input 'y'") as error:
         bind_inputs(dataset, [TensorSpec("x", np.dtype("float32"), (None, 2))])
     assert error.value.hint == "the model's inputs: 'x'; labels are named 'label'"
 
@@ -68,5 +68,5 @@ def test_names_that_cannot_be(pair, rename, error, message):
 
 def test_second_labels_are_refused(save_npz):
     dataset = NpzDataset(save_npz(a=A, label=np.arange(4)))
-    with pytest.raises(LabelError, match=r"--rename a=label: .* has labels already"):
+    with pytest.raises(LabelError, match=r"--set data.rename.a=label: .* has labels already"):
         rename_arrays(dataset, {"a": "label"})
