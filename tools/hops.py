@@ -52,8 +52,8 @@ GIVEN: Mapping[str, Any] = {"metric": "class_accuracy", "setting": 1023}
 """What functions are given, by what it is."""
 LONGEST_TEXT, MOST_PARTS = 200, 64  # characters and entries: a page and an array are not looked through
 COMMAND = (
-    "quantize model.onnx --data calib.npz --run run --prefer size --amax mse --set amax.bins=1023 --recover all "
-    "--eval-data calib.npz --metric class_accuracy --set evaluation.latency=false"
+    "quantize model.onnx --data calib.npz --run run --prefer size --amax mse --set amax.bins=1023 "
+    "--recover all --eval-data calib.npz --metric class_accuracy --set evaluation.latency=false"
 )
 
 
