@@ -60,11 +60,6 @@ def setting_types() -> dict[str, Any]:
     return {item.key: item.type for item in _declared() if item.key.partition(".")[0] not in TABLES}
 
 
-def find_setting(key: str) -> Setting | None:
-    """Declaration of a key; None if there is no such key."""
-    return next((item for item in _declared() if item.key == key), None)
-
-
 def list_keys(pattern: str | None = None) -> list[Key]:
     """Every key, in order, that matches a pattern, with ``*`` as in a shell, or contains it."""
     found = [

@@ -75,7 +75,7 @@ def _emptied(node: ir.Node) -> Body:
 
 
 def _forget(graph: ir.Graph) -> None:
-    """Cut a graph that goes off from what it reads, so that it is no reader any more."""
+    """Take the inputs from the nodes of a removed graph, so that it reads no value any more."""
     for node in graph:
         for index in range(len(node.inputs)):
             node.replace_input_with(index, None)
