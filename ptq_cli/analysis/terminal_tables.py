@@ -172,7 +172,7 @@ def _print_remedies(findings: Sequence[tuple[str, Cause, str, str]], run: Path, 
         if kind == SATURATION:
             say(f"{SATURATING[0]}:")
         else:
-            say(f"to try: {command(flags, run)}" if flags else "no option helps with:")
+            say(f"to try: {remedy_command(flags, run)}" if flags else "no option helps with:")
         for name, finding in found:
             say(f"  {name}: {finding}")
 
@@ -181,11 +181,11 @@ def _kind(remedy: str) -> str:
     return EXCLUDE if remedy.startswith(EXCLUDE) else remedy
 
 
-def command(remedy: str, run: Path) -> str:
+def remedy_command(remedy: str, run: Path) -> str:
     """Return the command that tries a remedy, as it can be pasted.
 
     Example:
-        >>> command("--amax mse", Path("ptq-run")), command("--method histogram --amax mse", Path("my run"))
+        >>> remedy_command("--amax mse", Path("ptq-run")), remedy_command("--method histogram --amax mse", Path("my run"))
         ('ptq export --amax mse', "ptq quantize --run 'my run' --method histogram --amax mse")
     """
     verb = "quantize" if "--method" in shlex.split(remedy) else "export"

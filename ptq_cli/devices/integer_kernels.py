@@ -28,7 +28,7 @@ Tensors = Mapping[str, Array]
 
 UNFUSED = ("DynamicQuantizeMatMulFusion", "MatMulIntegerToFloatFusion")
 """Without them a MatMulInteger stays, whose output are the sums."""
-EXACT = "session.x64quantprecision"
+EXACT_SUMS_OPTION = "session.x64quantprecision"
 """Makes unsigned weights of signed ones, whose sums saturate on no processor; such kernels are slower."""
 
 
@@ -76,7 +76,7 @@ class ReferenceSession:
             options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
             options.intra_op_num_threads = 1
             options.log_severity_level = SILENT
-            options.add_session_config_entry(EXACT, str(int(exact)))
+            options.add_session_config_entry(EXACT_SUMS_OPTION, str(int(exact)))
             if saved is not None:
                 options.optimized_model_filepath = str(saved)
             if folder is not None:

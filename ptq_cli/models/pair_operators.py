@@ -62,14 +62,14 @@ def quantized_by(value: ir.Value) -> list[ir.Node]:
     return [node for node, _ in value.uses() if node.op_type == QUANTIZE]
 
 
-DOMAIN, DYNAMIC_QUANTIZE = "trt", "TRT_FP4DynamicQuantize"
+DOMAIN, FP4_DYNAMIC_QUANTIZE = "trt", "TRT_FP4DynamicQuantize"
 BLOCK = 16  # values that share a scale, along the last axis
 CARRIERS = ("Cast", "Transpose")  # may stand between the values and their reader
 
 
 def is_dynamic_quantize(node: ir.Node | None) -> bool:
     """Return whether a node makes 4-bit floats of activations, and the scales of their blocks."""
-    return node is not None and (node.domain, node.op_type) == (DOMAIN, DYNAMIC_QUANTIZE)
+    return node is not None and (node.domain, node.op_type) == (DOMAIN, FP4_DYNAMIC_QUANTIZE)
 
 
 def is_four_bit(node: ir.Node | None) -> bool:

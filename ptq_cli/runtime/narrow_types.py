@@ -25,7 +25,7 @@ from ptq_cli.models.pair_operators import (
     BLOCK,
     DEQUANTIZE,
     DOMAIN,
-    DYNAMIC_QUANTIZE,
+    FP4_DYNAMIC_QUANTIZE,
     is_dynamic_quantize,
     is_four_bit,
 )
@@ -35,11 +35,11 @@ FOUR_BIT_FIELD = b"\x10" + bytes([onnx.TensorProto.FLOAT4E2M1])  # of a serializ
 
 def has_four_bits(content: bytes) -> bool:
     """Return whether a serialized model may hold 4-bit floats."""
-    if DYNAMIC_QUANTIZE.encode() not in content and FOUR_BIT_FIELD not in content:
+    if FP4_DYNAMIC_QUANTIZE.encode() not in content and FOUR_BIT_FIELD not in content:
         return False
     graph = onnx.ModelProto.FromString(content).graph
     return any(tensor.data_type == onnx.TensorProto.FLOAT4E2M1 for tensor in graph.initializer) or any(
-        (node.domain, node.op_type) == (DOMAIN, DYNAMIC_QUANTIZE) for node in graph.node
+        (node.domain, node.op_type) == (DOMAIN, FP4_DYNAMIC_QUANTIZE) for node in graph.node
     )
 
 

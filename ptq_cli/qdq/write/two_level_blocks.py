@@ -10,7 +10,7 @@ from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, quantize, round_to_float
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, PerAxis
 from ptq_cli.models.names import short_name
-from ptq_cli.models.pair_operators import BLOCK, DOMAIN, DYNAMIC_QUANTIZE
+from ptq_cli.models.pair_operators import BLOCK, DOMAIN, FP4_DYNAMIC_QUANTIZE
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.new_nodes import NewNodes, put_in_front
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightChoice
@@ -124,12 +124,12 @@ def dynamic_pair(new: NewNodes, value: ir.Value, scale: ir.Value) -> list[ir.Nod
     """Return the nodes that make 4-bit floats of an activation at each run and restore them, in order."""
     prefix = short_name(value.name or "")
     quantize = ir.node(
-        DYNAMIC_QUANTIZE,
+        FP4_DYNAMIC_QUANTIZE,
         [value, scale],
         {"axis": -1, "block_size": BLOCK, "scale_type": int(ir.DataType.FLOAT8E4M3FN)},
         domain=DOMAIN,
         num_outputs=2,
-        name=new.claim(f"{prefix}/{DYNAMIC_QUANTIZE}"),
+        name=new.claim(f"{prefix}/{FP4_DYNAMIC_QUANTIZE}"),
     )
     values, blocks = quantize.outputs
     values.name, blocks.name = f"{quantize.name}.output", f"{quantize.name}.scales"

@@ -23,10 +23,10 @@ KERNEL_COLUMNS = ("kernel", "type", "differ", "steps")
 
 def device_table(result: DeviceAnswers) -> Table:
     """A row for each device."""
-    return Table(COLUMNS, tuple(_row(item) for item in result.devices))
+    return Table(COLUMNS, tuple(_device_row(item) for item in result.devices))
 
 
-def _row(item: DeviceAnswer) -> tuple[str, ...]:
+def _device_row(item: DeviceAnswer) -> tuple[str, ...]:
     exact = sum(kernel.exact for kernel in item.kernels)
     return (
         item.device,
