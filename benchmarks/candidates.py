@@ -23,8 +23,8 @@ from ptq_cli.core.arithmetic import FloatArray, QuantParameters, dequantize, par
 from ptq_cli.core.formats import UINT8
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import read_model
-from ptq_cli.models.static_shapes import reopened
-from ptq_cli.placement.reader_bounds import reader_bounds
+from ptq_cli.models.fixed_inputs import reopened
+from ptq_cli.placement.ranges import reader_bounds
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.cut_stages import cut_stages

@@ -15,13 +15,11 @@ import numpy as np
 
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
 from benchmarks.results_page import is_to_write, print_part, processor
-from ptq_cli.calibration.calibration_checkpoint import CheckpointWriter
 from ptq_cli.calibration.count_batches import Counting
-from ptq_cli.calibration.measure import measure
+from ptq_cli.calibration.measure import CheckpointWriter, measure
 from ptq_cli.calibration.subject import CalibrationSubject, open_subject
-from ptq_cli.collectors.calibration_file import Provenance
+from ptq_cli.collectors.calibration_file import Provenance, Share
 from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.share import Share
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.progress import silent
 from ptq_cli.recipe.sections import RuntimeSettings

@@ -29,8 +29,7 @@ from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.monitoring.compared_drift import Seen
-from ptq_cli.monitoring.drift import LEAST_DISTANCE, Blocks, Grid, chance_of, distances, row_of
-from ptq_cli.monitoring.drift_document import Drift
+from ptq_cli.monitoring.drift import LEAST_DISTANCE, Blocks, Drift, Grid, chance_of, distances, row_of
 from ptq_cli.monitoring.run_drift import DriftResult
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
 from ptq_cli.runtime.session import Session

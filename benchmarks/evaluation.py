@@ -15,9 +15,8 @@ from statistics import median
 from benchmarks.main_job import CNN, SAMPLES
 from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.timing import Work, median_ratio, run_ptq, seconds
-from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection, Shard
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection, Shard
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary, fit_evaluation
 from ptq_cli.pipeline.evaluation.measure_models import evaluate_pass, evaluate_shard

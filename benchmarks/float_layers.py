@@ -17,7 +17,7 @@ from benchmarks.results_page import networks_parser, print_part
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import Judge
-from ptq_cli.qdq.metadata import FLOAT_LAYERS
+from ptq_cli.qdq.read.quantized_file import FLOAT_LAYERS
 
 FEW, SECONDS = 24, 5.0
 DEFAULT = (0.1,)

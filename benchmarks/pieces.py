@@ -25,8 +25,7 @@ from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.histogram_collector import SharedMemory, compile_kernel
 from ptq_cli.core.progress import silent
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.channel_blocks import open_tapped
-from ptq_cli.runtime.tapping.tapped import Buffers
+from ptq_cli.runtime.tapping.tapped import Buffers, open_tapped
 from ptq_cli.runtime.tapping.taps import tap
 from ptq_cli.setup.resolve import Request, resolve
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import evaluate_run, run_ptq
-from ptq_cli.recipe.known_modes import STATIC
+from ptq_cli.recipe.declaration import STATIC
 from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, preset_layer, preset_names
 
 ROOT = Path(__file__).parent.parent

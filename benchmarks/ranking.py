@@ -25,7 +25,7 @@ from benchmarks.results_page import networks_parser, print_part
 from benchmarks.zoo import find_networks
 from ptq_cli.analysis.analysis_subject import OpenedAnalysis, open_analysis
 from ptq_cli.core.progress import Progress, RunProgress
-from ptq_cli.pipeline.exporting.exported_file import evaluated_layers, plan_of
+from ptq_cli.pipeline.exported_file import evaluated_layers, plan_of
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.tuning.candidate import DEFAULT

@@ -23,7 +23,7 @@ from benchmarks.speed_network import opened, ratio_of
 from benchmarks.zoo import find_networks
 from ptq_cli.models.preparing import prepare_graph
 from ptq_cli.models.preparing.passes.merged import HARD_SIGMOID
-from ptq_cli.models.preparing.passes.registry import REST
+from ptq_cli.models.preparing.prepare_graph import REST
 from ptq_cli.plan.target.target_file import TARGETS
 from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 

@@ -18,7 +18,7 @@ from benchmarks.results_page import is_to_write, print_part, processor
 from benchmarks.timing import median_ratio
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS
+from ptq_cli.models.pair_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan

@@ -11,9 +11,12 @@ from ptq_cli.evaluation.document.analysis_document import (
     Cost,
     LayerAnalysis,
     MetricSummary,
+    NoiseShare,
+    NoiseShares,
     Samples,
+    Sensitivity,
+    TensorAnalysis,
 )
-from ptq_cli.evaluation.document.details import ChangedSample, Changes
 from ptq_cli.evaluation.document.device_document import (
     Case,
     DeviceAnswer,
@@ -24,20 +27,20 @@ from ptq_cli.evaluation.document.device_document import (
 )
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.measurement import ClassValue
-from ptq_cli.evaluation.document.noise_shares import NoiseShare, NoiseShares
 from ptq_cli.evaluation.document.report_document import (
     AmaxSummary,
     CalibrationSummary,
+    ChangedSample,
+    Changes,
     EvaluationSummary,
     LayerEntry,
     ModelEntry,
     ModelSummary,
     Report,
 )
-from ptq_cli.evaluation.document.tensor_rows import Sensitivity, TensorAnalysis
 from ptq_cli.evaluation.interval import Flips, Interval
-from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
-from ptq_cli.report.html.evidence import Evidence, LayerEvidence, MethodRange, Origin, TensorEvidence
+from ptq_cli.placement.fastest_placement import MachineProfile, NodeTimes
+from ptq_cli.report.html.fact_rows import Evidence, LayerEvidence, MethodRange, Origin, TensorEvidence
 from ptq_cli.report.html.page_view import PageInput
 from tests.measured import gate_result, latency_of, measurement
 

@@ -9,7 +9,7 @@ from itertools import groupby
 import click
 
 from ptq_cli.cli.main import COMMANDS, cli
-from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE
+from ptq_cli.recipe.assignments import FLAG_KEYS, OVERRIDE
 from ptq_cli.terminal.options.help_sections import GLOBAL, SECTIONS, options_by_section
 from tools.tables import code, listed
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import ptq_cli
-from ptq_cli.cli.document_registry import FILES, TITLE, command_types, document_type
+from ptq_cli.cli.commands.recipe import FILES, TITLE, command_types, document_type
 from ptq_cli.core.json_schema import documents_schema, file_schema
 from ptq_cli.setup.recipe_schema import recipe_schema
 from tools.command_page import command_page

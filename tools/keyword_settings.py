@@ -4,7 +4,7 @@ import types
 import typing
 from typing import Any
 
-from ptq_cli.recipe.flags import OVERRIDE, OVERRIDE_FLAGS
+from ptq_cli.recipe.assignments import OVERRIDE, OVERRIDE_FLAGS
 from ptq_cli.recipe.schema import SETTINGS
 
 OWN = ("profile", "threads", "accuracy_level")

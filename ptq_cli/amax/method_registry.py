@@ -14,10 +14,10 @@ from ptq_cli.amax.mse import mse_amax, mse_range
 from ptq_cli.amax.percentile import max_amax, missing_histogram, percentile_amax, percentile_of_values
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import FloatArray
+from ptq_cli.core.entry_points import AMAX_METHODS, Plugin, find_plugin, plugin_names
 from ptq_cli.core.errors import RecipeValueError, first_line
 from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
-from ptq_cli.core.known_names import require_known
-from ptq_cli.core.plugins import AMAX_METHODS, Plugin, find_plugin, plugin_names
+from ptq_cli.core.words import require_known
 from ptq_cli.recipe.sections import AmaxSettings
 
 AUTO = "auto"  # A further value of ``--amax``: percentile where histograms were kept, otherwise max.

@@ -7,7 +7,7 @@ from typing import Any
 
 from ptq_cli.amax.method_registry import AUTO, require_method
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.recipe.check import split_method
 from ptq_cli.recipe.sections import AmaxSettings, OverrideSettings
 

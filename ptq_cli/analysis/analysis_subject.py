@@ -12,24 +12,28 @@ from ptq_cli.analysis.measure_layers import LayerSubject
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import require_labels
-from ptq_cli.calibration.loaded_run import load_run
+from ptq_cli.calibration.provenance import load_run
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError
-from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.evaluation.document.analysis_document import Order
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
 from ptq_cli.evaluation.runs.judged import judged_metrics
 from ptq_cli.models.files.stored import read_model, serialize
+from ptq_cli.models.fixed_inputs import reopened
 from ptq_cli.models.graph_reading import input_at, names_around
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
-from ptq_cli.models.static_shapes import reopened
-from ptq_cli.pipeline.evaluation.evaluation_set import class_counts, has_classes, varying_outputs
-from ptq_cli.pipeline.evaluation.output_axes import noted_output_axes
-from ptq_cli.pipeline.exporting.exported_file import (
+from ptq_cli.pipeline.evaluation.evaluation_set import (
+    class_counts,
+    has_classes,
+    noted_output_axes,
+    varying_outputs,
+)
+from ptq_cli.pipeline.exported_file import (
     Pair,
     as_exported,
     quantized_metadata,
@@ -48,9 +52,8 @@ from ptq_cli.recipe.sections import EvaluationSettings
 from ptq_cli.runtime.session import NO_ARENA, Kernels, Session
 from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.output_checks import input_files, require_outputs
-from ptq_cli.setup.remembered_data import last_evaluation, with_remembered_evaluation
 from ptq_cli.setup.resolve import Request, Resolved, open_data
-from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.run_directory import RunDirectory, last_evaluation, with_remembered_evaluation
 
 CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
 """The axis of the channels of what an operator reads and makes."""

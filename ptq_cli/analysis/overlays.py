@@ -1,4 +1,4 @@
-"""An analysis as overlays of Model Explorer, Google's viewer of graphs: a value and a color for each node.
+"""An analysis as overlays of Model Explorer, Google's viewer of graphs, and their files.
 
 Source:
     ``node_data_builder.py`` of the package ai-edge-model-explorer 0.1.34: ``{graph: {results: {node: {value,
@@ -13,7 +13,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
+from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.core.files import Content
 from ptq_cli.evaluation.document.analysis_document import Analysis
+from ptq_cli.latency.operator_times import node_times
+from ptq_cli.models.loading.onnx_source import input_specs
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.runtime.engine_registry import engine_of
+from ptq_cli.setup.served_inputs import served_batch
 
 SQNR, KERNEL, BITS, TIME = QUANTITIES = "SQNR (dB)", "kernel", "bits", "time (µs)"
 WORST, MIDDLE, BEST = "#d73027", "#fee08b", "#1a9850"
@@ -86,3 +95,24 @@ def _overlay(graph: str, name: str, results: Mapping[str, Any], gradient: Gradie
     if gradient:
         data["gradient"] = [{"stop": stop, "bgColor": color} for stop, color in gradient]
     return json.dumps({graph: data}, indent=2) + "\n"
+
+
+SECONDS = 2.0
+"""To time the operators."""
+
+
+def overlay_files(
+    file: Path, analysis: Analysis, model: ir.Model, target: Target, dataset: Dataset, *, threads: int
+) -> dict[Path, Content]:
+    """Return the overlays of a quantized model, by their files."""
+    engine = engine_of(target)
+    found = engine.find_kernels(model) if engine is not None else {}
+    kernels = {name: kernel.placement for name, kernel in found.items() if kernel.placement != "gone"}
+    times = None
+    if engine is not None and engine.has_profiler:
+        batch = served_batch(input_specs(model), 1)
+        first = next(iter(dataset.batches(batch)))
+        measured = node_times(model, [first.inputs], threads=threads, seconds=SECONDS)
+        times = {node.name: node.microseconds for node in measured if node.microseconds}
+    texts = overlays(analysis, model.graph.name or "", kernels, times)
+    return {overlay_path(file, quantity): text.encode() for quantity, text in texts.items()}

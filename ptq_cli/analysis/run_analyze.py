@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ptq_cli.analysis.activation_rows import activation_rows
 from ptq_cli.analysis.analysis_subject import (
     ACTIVATIONS,
     WEIGHTS,
@@ -13,13 +12,11 @@ from ptq_cli.analysis.analysis_subject import (
     make_subject,
     open_analysis,
 )
-from ptq_cli.analysis.better_methods import better_activation_method, better_weight_method
-from ptq_cli.analysis.constant_rows import constant_rows
+from ptq_cli.analysis.causes import better_activation_method, better_weight_method
 from ptq_cli.analysis.judge import SQNR, Judge, Yardstick
-from ptq_cli.analysis.layer_rows import layer_rows
-from ptq_cli.analysis.measure_layers import LayerSubject, Measured, measure
-from ptq_cli.analysis.overlay_files import overlay_files
-from ptq_cli.analysis.overlays import QUANTITIES, overlay_path
+from ptq_cli.analysis.measure_layers import LayerSubject, Measured, layer_rows, measure
+from ptq_cli.analysis.overlays import QUANTITIES, overlay_files, overlay_path
+from ptq_cli.analysis.tensor_rows import activation_rows, constant_rows
 from ptq_cli.calibdata.bind import fixed_batch_size, is_step
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.documents import to_json
@@ -31,23 +28,25 @@ from ptq_cli.evaluation.document.analysis_document import (
     AnalyzedModels,
     Cost,
     MetricSummary,
+    NoiseShare,
+    NoiseShares,
     Samples,
+    TensorAnalysis,
+    noise_shares,
 )
 from ptq_cli.evaluation.document.gate_result import current_time
-from ptq_cli.evaluation.document.noise_shares import NoiseShare, NoiseShares, noise_shares
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
-from ptq_cli.evaluation.document.tensor_rows import TensorAnalysis
-from ptq_cli.evaluation.proof.saturation import saturation_here
+from ptq_cli.evaluation.verification import saturation_here
 from ptq_cli.models.graph_reading import nested_graphs
+from ptq_cli.pipeline.evaluation.evaluation_set import pieces_of
 from ptq_cli.pipeline.evaluation.report_page import page_with
-from ptq_cli.pipeline.evaluation.sample_pieces import pieces_of
-from ptq_cli.pipeline.exporting.exported_file import evaluated_layers, model_summary, plan_of
+from ptq_cli.pipeline.exported_file import evaluated_layers, model_summary, plan_of
 from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq import metadata
 from ptq_cli.qdq.proof.operators import prove_operators
+from ptq_cli.qdq.read import quantized_file
 from ptq_cli.qdq.read.constant_values import ConstantValues
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.locations import relative_location
@@ -56,8 +55,7 @@ from ptq_cli.recover.recovery_effects import recovered_db
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.setup.output_checks import input_files, require_free_outputs
 from ptq_cli.setup.resolve import Request
-from ptq_cli.setup.run_directory import RunDirectory
-from ptq_cli.setup.versions import library_versions
+from ptq_cli.setup.run_directory import RunDirectory, library_versions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +188,7 @@ def _tensors(opened: OpenedAnalysis, measured: Measured, plan: Plan) -> tuple[Te
     settings, calibration = opened.resolved.recipe.amax, opened.calibration
     pairs = {site.tensor: site.pairs for site in plan.weights}
     # A rung, a target or a bias may have moved one tensor's range away from what the method says.
-    now = opened.origin.get(metadata.AMAX_METHOD, "")
+    now = opened.origin.get(quantized_file.AMAX_METHOD, "")
 
     def better(name: str, parameters: QuantParameters) -> str:
         found = better_activation_method(calibration.statistics.get(name), parameters, settings)
@@ -258,8 +256,8 @@ def _shares(opened: OpenedAnalysis, measured: Measured, metric: MetricSummary | 
         found.get(WEIGHTS),
         found.get(ACTIVATIONS),
         share(measured.output),
-        recovered=metadata.RECOVERY in origin,
-        ranges=metadata.RANGES in origin,
+        recovered=quantized_file.RECOVERY in origin,
+        ranges=quantized_file.RANGES in origin,
         wide=next((item for item in formats if item in WIDE), ""),
         why=_missing(opened.twins, found),
     )

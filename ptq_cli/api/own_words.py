@@ -6,8 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, get_origin, get_type_hints
 
 from ptq_cli.core.errors import PtqError
-from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, parse_override, parse_value, setting_types
-from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE
+from ptq_cli.recipe.assignments import (
+    FLAG_KEYS,
+    ONCE,
+    ONCE_KEYS,
+    OVERRIDE,
+    parse_override,
+    parse_value,
+    setting_types,
+)
 from ptq_cli.recipe.keyword_settings import Settings
 from ptq_cli.setup.resolve import COMMAND_LINE
 

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Unpack, cast
 
 from ptq_cli.api.own_words import in_own_words
-from ptq_cli.api.passed_objects import onnx_file
-from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, request_of
+from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, onnx_file, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.devices.run_answers import run_answers, write_answers
+from ptq_cli.devices.device_answers import run_answers, write_answers
 from ptq_cli.devices.run_cases import SAMPLES, PackedCases, run_pack
 from ptq_cli.evaluation.document.device_document import DeviceAnswers
-from ptq_cli.evaluation.proof.verification import KERNEL_STEPS, Verification
+from ptq_cli.evaluation.verification import KERNEL_STEPS, Verification
 from ptq_cli.latency.run_bench import BenchOptions, BenchResult, run_bench
 from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
 from ptq_cli.recipe.keyword_settings import Settings, SharedSettings

@@ -7,8 +7,7 @@ from typing import Any, Unpack
 from ptq_cli.analysis.analysis_subject import Question
 from ptq_cli.analysis.run_analyze import AnalysisResult, run_analyze
 from ptq_cli.api.own_words import in_own_words
-from ptq_cli.api.passed_objects import pass_data
-from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, evaluation_request, request_of
+from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, evaluation_request, pass_data, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.document.analysis_document import Order
 from ptq_cli.evaluation.report_changes import ReportChanges

@@ -1,4 +1,4 @@
-"""Arrays in ``.npy`` and ``.npz`` files, read a few rows at a time from sequential streams.
+"""Arrays in ``.npy`` and ``.npz`` files, or in a folder of them, read a few rows at a time.
 
 Rows are read, not memory-mapped: the touched pages of a mapping count as memory of the process, so the peak
 would grow with the file. A stream works for compressed members too; reading one to its end also checks its
@@ -13,17 +13,17 @@ import struct
 import zipfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch, indexed_names, part_of
-from ptq_cli.calibdata.dataset.data_files import unreadable
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, part_of, rebatch
+from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset, no_axis, require_one_count
+from ptq_cli.calibdata.dataset.items import ItemsDataset, batch_of
 from ptq_cli.calibdata.dataset.labels import as_labels, find_label, require_label_shape
-from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.npy_header import ArrayHeader, Readable, read_header, require_size
 from ptq_cli.core.errors import DataFormatError, EmptyDataError
 from ptq_cli.core.read_files import sha256_file
@@ -333,3 +333,77 @@ def _open_member(
         )
     with _zip_errors(where):
         return stack.enter_context(archive.open(member))
+
+
+NPY_MAGIC = b"\x93NUMPY"
+
+
+def _opened_file(file: str) -> ArrayDataset:
+    """Open an ``.npz`` file, or an ``.npy`` file, whose array has no name."""
+    with contextlib.ExitStack() as stack:
+        is_npy = _opened(file, stack)[0].read(len(NPY_MAGIC)) == NPY_MAGIC
+    return NpyDataset(file) if is_npy else NpzDataset(file)
+
+
+class NumpyFolder(ItemsDataset):
+    """The samples of ``.npz`` or ``.npy`` files, in the order of the files; one file is in memory at a time.
+
+    Samples of several files are joined to batches. If no array has an axis for samples, each file is one
+    step, which is run as it is.
+    """
+
+    def __init__(self, source: str, files: Sequence[str], samples: int | None = None) -> None:
+        first = _opened_file(files[0])
+        self.source = source
+        self.count: int | None = None
+        self.has_labels = first.has_labels
+        self.class_names: tuple[str, ...] = ()
+        self._files = tuple(files)
+        self._samples = samples
+        arrays, _ = first.whole()
+        super().__init__(arrays)
+
+    holds_files = True
+
+    def along(self, axes: Mapping[str, int | None]) -> Self:
+        """Return the same files with the samples of their arrays on these axes."""
+        return super().along(axes)._counted()
+
+    def singles(self, axes: Mapping[str, int | None]) -> Self:
+        """Return the same files, each of which is one sample whose arrays get an axis for it."""
+        return super().singles(axes)._counted()
+
+    def _counted(self) -> Self:
+        if self._is_whole:
+            self.count = min(len(self._files), self._samples or len(self._files))
+        return self
+
+    def digest(self) -> str:
+        """SHA-256 of the files, as ``digest_files`` computes it."""
+        return digest_files(self._files)
+
+    def _stream(self, batch_size: int, selection: Selection) -> Generator[Batch]:
+        # Limited at the sample and not at the file, so that --samples means the same for one file and many.
+        files = first_samples(map(self._read, self._files), self._samples)
+        return rebatch(files, batch_size, selection)
+
+    def _read(self, file: str) -> Batch:
+        found = _opened_file(file)
+        if set(found.specs) != set(self.specs) or found.has_labels != self.has_labels:
+            raise DataFormatError(
+                f"'{escaped_name(file)}' has {_arrays_of(found)}, but the first file of '{self.source}' has "
+                f"{_arrays_of(_opened_file(self._files[0]))}",
+                hint="save the same arrays in every file, or move other files to another folder",
+            )
+        arrays, label = found.whole()
+        name = escaped_name(Path(file).name)
+
+        def names(count: int) -> tuple[str, ...]:
+            return (name,) if self._is_whole else indexed_names(name, 0, count)
+
+        return batch_of(arrays, label, f"'{escaped_name(file)}'", names, self._axes, singles=self._singles)
+
+
+def _arrays_of(dataset: ArrayDataset) -> str:
+    names = ", ".join(f"'{name}'" for name in dataset.specs)
+    return f"{names} and labels" if dataset.has_labels else names

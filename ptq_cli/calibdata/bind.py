@@ -7,14 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION, Dataset, DatasetView
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, as_labels
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
 from ptq_cli.core.errors import DataNameError, DataShapeError, DataTypeError
-from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape
-from ptq_cli.core.words import entry_option
+from ptq_cli.core.words import did_you_mean, entry_option
 
 BRANCH = "use_cache_branch"  # of exported decoders with one branch for a cache and one without
 FIXED_BRANCH = f"fix it, because a cache is empty before the first token: --set model.inputs.{BRANCH}=false"

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch, first_samples, indexed_names, rebatch
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, first_samples, indexed_names, rebatch
 from ptq_cli.calibdata.dataset.data_files import unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, POSITION
 from ptq_cli.calibdata.dataset.items import ItemsDataset, batch_of
 from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, find_label
-from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.entry_points import load_entry_point
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, EntryPointError, LabelError
 from ptq_cli.core.read_files import sha256_file, sha256_text

@@ -7,8 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ptq_cli.calibdata.array_files import NpyDataset, NpzDataset
-from ptq_cli.calibdata.array_folder import NPY_MAGIC, NumpyFolder
+from ptq_cli.calibdata.array_files import NPY_MAGIC, NpyDataset, NpzDataset, NumpyFolder
 from ptq_cli.calibdata.callable_dataset import CallableDataset
 from ptq_cli.calibdata.dataset.data_files import (
     expand_ranges,

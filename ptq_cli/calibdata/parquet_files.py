@@ -11,11 +11,10 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
 from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels, find_label
-from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.images.image_settings import check_image_settings, normalize_images
 from ptq_cli.calibdata.npy_header import MAX_SAMPLE_BYTES
 from ptq_cli.calibdata.parquet_columns import ParquetColumn, as_images, as_tensor, column_of, join_tensors

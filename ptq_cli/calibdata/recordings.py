@@ -12,13 +12,20 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ptq_cli.calibdata.bind import axis_in_data, fit_dataset, fixed_batch_size, is_step, positional_label
-from ptq_cli.calibdata.carries import Carry, cached_positions
-from ptq_cli.calibdata.dataset.batches import Batch, StepBatch
+from ptq_cli.calibdata.carries import (
+    MASK,
+    Carry,
+    Cuts,
+    cached_positions,
+    cut_steps,
+    fed_inputs,
+    frame_shape,
+    made_input,
+)
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, StepBatch
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels
-from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
-from ptq_cli.calibdata.recorded_steps import MASK, Cuts, cut_steps, fed_inputs, frame_shape, made_input
 from ptq_cli.core.errors import CarryError, DataShapeError, EmptyDataError, NonFiniteActivationError
 from ptq_cli.core.tensors import Array, TensorSpec, rows_of
 

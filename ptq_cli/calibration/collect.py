@@ -19,7 +19,7 @@ from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.histogram_collector import SharedMemory, together
 from ptq_cli.collectors.max_collector import Collector
 from ptq_cli.core.errors import NonFiniteActivationError
-from ptq_cli.core.known_names import require_known
+from ptq_cli.core.words import require_known
 from ptq_cli.runtime.machine import Device
 from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, Run, Tensor
 from ptq_cli.runtime.tapping.tapped import Arrays

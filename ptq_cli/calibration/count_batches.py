@@ -15,8 +15,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.calibdata.dataset.decode_ahead import decoded_ahead
+from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent

@@ -7,9 +7,8 @@ from typing import Protocol
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import fixed_batch_size
-from ptq_cli.calibdata.dataset.batches import Batch, cut
+from ptq_cli.calibdata.dataset.batches import DECODED_AHEAD, Batch, cut
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.decode_ahead import DECODED_AHEAD
 from ptq_cli.collectors.channel_statistics import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes

@@ -16,8 +16,8 @@ from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.batch_axes import axis_notes
-from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.static_shapes import closed_sizes
+from ptq_cli.models.fixed_inputs import closed_sizes
+from ptq_cli.models.loading.source import ModelKind
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.stored_constants import require_float_weights

@@ -1,33 +1,63 @@
-"""The ``ptq`` command: finds a subcommand, runs it, and turns errors into exit statuses."""
+"""The ``ptq`` command: finds a subcommand, runs it, turns errors into exit statuses; one rank prints."""
 
+import contextlib
 import errno
 import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
 import click
 
 from ptq_cli import __version__
-from ptq_cli.cli.first_rank import SHARED, only_first_rank_prints
 from ptq_cli.core.errors import (
     EntryPointError,
     InputFileError,
     InvalidOnnxError,
     NoMemoryError,
     PtqError,
+    RanksError,
     UsageError,
 )
-from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.process import TERMINATED, claim_process, end_as_interrupted, interrupt_status, keep_streams
 from ptq_cli.core.trust import own_grants
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.setup.ranks import find_ranks, require_single
 from ptq_cli.terminal.options.help_sections import SectionGroup
 from ptq_cli.terminal.options.shared_options import DEBUG, QUIET
 from ptq_cli.terminal.phrases import as_typed, printable
+
+SHARED = ("calibrate", "evaluate", "tune")
+"""Commands whose work is divided among the processes."""
+
+
+@contextlib.contextmanager
+def only_first_rank_prints(*, debug: bool) -> Iterator[None]:
+    """Let only the first of several processes print inside the block, and end all of them after it.
+
+    ``debug`` lets all of them write to stderr.
+    """
+    try:
+        ranks = find_ranks(os.environ)
+    except RanksError:  # The command reports it, on all ranks, because this process cannot tell its rank.
+        ranks = None
+    if ranks is None:
+        yield
+        return
+    from ptq_cli.setup.ranks import part_together
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(part_together, ranks)
+        if not ranks.is_first:
+            nowhere = stack.enter_context(Path(os.devnull).open("w"))
+            stack.enter_context(contextlib.redirect_stdout(nowhere))
+            if not debug:
+                stack.enter_context(contextlib.redirect_stderr(nowhere))
+        yield
+
 
 COMMANDS = (
     "calibrate",
@@ -93,7 +123,7 @@ class LazyGroup(SectionGroup):
 def _show_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
     if not is_asked or context.resilient_parsing:
         return
-    from ptq_cli.core.plugins import plugin_lines
+    from ptq_cli.core.entry_points import plugin_lines
 
     click.echo("\n".join([f"ptq, version {__version__}", *map(printable, plugin_lines())]))
     context.exit()

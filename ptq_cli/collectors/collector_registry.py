@@ -10,8 +10,8 @@ from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import Collector, MaxCollector, as_float32
 from ptq_cli.collectors.tensor_statistics import NONE, NonFinite, TensorStatistics
-from ptq_cli.core.known_names import require_known
 from ptq_cli.core.tensors import Array
+from ptq_cli.core.words import require_known
 
 
 class ExtendedCollector:

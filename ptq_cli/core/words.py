@@ -1,10 +1,12 @@
-"""Counts, sizes, lengths of time and lists of names, as people read and write them."""
+"""Counts, sizes, lengths of time, lists of names and printable text; the nearest known name."""
 
 import json
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from ptq_cli.core.errors import UnknownNameError
 
 PREFIXES = "kMGT"
 
@@ -103,3 +105,50 @@ def parse_size(text: str) -> int | None:
         return None
     size = float(match[1]) * UNITS[(match[2] or "B").upper()]
     return int(size) if math.isfinite(size) else None
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """Return `` (did you mean 'x'?)`` for the nearest known name, or an empty string."""
+    from difflib import get_close_matches
+
+    matches = get_close_matches(name, known, n=1, cutoff=0.6)
+    return f" (did you mean '{matches[0]}'?)" if matches else ""
+
+
+def require_known(what: str, name: str, known: Iterable[str]) -> None:
+    """Raise if ``name`` is not among the known names."""
+    names = list(known)
+    if name not in names:
+        raise UnknownNameError(
+            f"unknown {what} '{name}'{did_you_mean(name, names)}", hint=f"known: {', '.join(names)}"
+        )
+
+
+def visible(text: str, instead: str = "\ufffd") -> str:
+    r"""A text with what is not printable replaced, but for line ends and hard spaces.
+
+    Control characters move a terminal's cursor, and marks of direction show a name in another order.
+
+    Example:
+        >>> visible("a\x1b[2J\u202eb", "?")
+        'a?[2J?b'
+    """
+    kept = "\n\xa0"
+    if text.translate(dict.fromkeys(map(ord, kept))).isprintable():  # As nearly all text, megabytes too.
+        return text
+    return "".join(letter if letter.isprintable() or letter in kept else instead for letter in text)
+
+
+def escaped(toml: str) -> str:
+    r"""Return TOML in which such characters, which are in strings alone, are written as escapes.
+
+    Example:
+        >>> print(escaped('a = "\x9b\u202e"'))
+        a = "\u009b\u202e"
+    """
+    return "".join(letter if letter.isprintable() or letter == "\n" else _escape(letter) for letter in toml)
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

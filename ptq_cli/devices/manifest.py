@@ -16,7 +16,7 @@ from ptq_cli.core.errors import CasesError, InputFileError, OutputFileError, fir
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.read_files import is_folder, read_file, require_file, sha256_file
 from ptq_cli.core.tensors import Array
-from ptq_cli.devices.exact_sums import Expected
+from ptq_cli.devices.integer_kernels import Expected
 from ptq_cli.evaluation.document.device_document import AGAIN, MODEL, Case, Manifest
 from ptq_cli.models.files.stored import StoredModel
 

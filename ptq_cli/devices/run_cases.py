@@ -14,18 +14,16 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
-from ptq_cli.devices.exact_sums import Expected
-from ptq_cli.devices.integer_kernels import IntegerKernels, KernelCase, ReferenceSession, Tensors
+from ptq_cli.devices.integer_kernels import Expected, IntegerKernels, KernelCase, ReferenceSession, Tensors
 from ptq_cli.devices.manifest import CaseFiles, run_tensors, write_cases
 from ptq_cli.evaluation.document.device_document import MODEL, Manifest
-from ptq_cli.evaluation.proof.graph_differences import STEPS
+from ptq_cli.evaluation.verification import STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, read_model, serialize
 from ptq_cli.models.files.storing import store_model
-from ptq_cli.pipeline.evaluation.compared_kernels import single_samples
-from ptq_cli.pipeline.evaluation.compared_samples import ComparedSamples, compared_samples
+from ptq_cli.pipeline.evaluation.compared_kernels import ComparedSamples, compared_samples, single_samples
 from ptq_cli.pipeline.run_verify import open_to_verify
-from ptq_cli.qdq.metadata import FLOAT_SHA256
+from ptq_cli.qdq.read.quantized_file import FLOAT_SHA256
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import GateError, ReportError
-from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.evaluation.document.gate_result import LATENCY, SATURATION, SIZE, GateResult
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import Report

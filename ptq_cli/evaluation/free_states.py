@@ -10,8 +10,7 @@ import numpy.typing as npt
 from ptq_cli.calibdata.dataset.batches import Batch, StepBatch
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
-from ptq_cli.evaluation.document.measurement import Measurement, Unit
-from ptq_cli.evaluation.document.stream import StepDrift, StepErrors, Stream
+from ptq_cli.evaluation.document.measurement import Measurement, StepDrift, StepErrors, Stream, Unit
 from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums, State
 
 if TYPE_CHECKING:

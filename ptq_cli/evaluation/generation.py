@@ -9,21 +9,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptq_cli.calibdata.carries import Carry, cached_positions
+from ptq_cli.calibdata.carries import (
+    CACHE_POSITION,
+    MADE,
+    MASK,
+    POSITIONS,
+    Carry,
+    cached_positions,
+    made_input,
+)
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.recorded_steps import CACHE_POSITION, MADE, MASK, POSITIONS, made_input
 from ptq_cli.core.errors import CarryError, EmptyDataError, MetricError, SequenceLengthError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, longest_of, rows_of
 from ptq_cli.core.words import entry_option
-from ptq_cli.evaluation.bootstrap import Float64Array, bootstrap_intervals
-from ptq_cli.evaluation.document.generation import GENERATED, Example, Generation
-from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.bootstrap import Float64Array, Unseen, bootstrap_intervals, unseen_share
+from ptq_cli.evaluation.document.measurement import GENERATED, Example, Generation, Measurement
 from ptq_cli.evaluation.free_states import FreeStates, require_steps
 from ptq_cli.evaluation.runs.run_models import Run, Runs
 from ptq_cli.evaluation.runs.targets import token_input
-from ptq_cli.evaluation.unseen_flips import Unseen, unseen_share
 
 TYPES = "token_type_ids"
 SCORES = 3  # axes of the scores of tokens: batch, tokens, vocabulary

@@ -15,7 +15,7 @@ from ptq_cli.evaluation.document.gate_result import latency_verdict
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.runtime.engine import Engine, OpenedModel
-from ptq_cli.runtime.onnxruntime_engine import ONNX_RUNTIME
+from ptq_cli.runtime.engine_registry import ONNX_RUNTIME
 from ptq_cli.runtime.timing import (
     LEAST_ROUNDS,
     ROUNDS,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ptq_cli.core.errors import GateError
 from ptq_cli.core.words import parse_size
-from ptq_cli.evaluation.document.generation import GENERATED
+from ptq_cli.evaluation.document.measurement import GENERATED
 from ptq_cli.recipe.sections import GateSettings, Limit
 
 MAX_DROP_FLAG = "--max-drop"

@@ -8,15 +8,17 @@ import numpy as np
 from ptq_cli.evaluation.bootstrap import (
     RESAMPLES,
     Float64Array,
+    Reach,
+    Unseen,
     bootstrap_intervals,
     count_flips,
+    moved_by_unseen,
     resamples_within,
     reweighed_intervals,
 )
 from ptq_cli.evaluation.document.measurement import Measurement, Unit, hits_to_text
 from ptq_cli.evaluation.interval import Interval, Method, drop_interval, share_interval
 from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums
-from ptq_cli.evaluation.unseen_flips import Reach, Unseen, moved_by_unseen
 
 RESAMPLES_OF_BLOCKS = 1000  # each takes torchmetrics some tenths of a millisecond
 FEWEST_BLOCKS = 20  # fewer blocks tell nothing about those that were not drawn

@@ -1,20 +1,108 @@
-"""The request for each file of a folder: the settings of all, with data and a place of its own."""
+"""The request for each file of a folder: settings, data of its own, and the suffix of its name."""
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.amax.overrides import means
 from ptq_cli.calibdata.text.text_rows import TEXT_SUFFIXES
-from ptq_cli.core.errors import PtqError
-from ptq_cli.folders.data_of_files import data_by_file, no_data_for
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, PtqError
+from ptq_cli.core.read_files import is_folder
 from ptq_cli.folders.model_folder import ModelFolder
-from ptq_cli.recipe.known_modes import AUTO, NONE
-from ptq_cli.recipe.recovery_rungs import needs_ranges
-from ptq_cli.recipe.sections import OverrideSettings
+from ptq_cli.recipe.declaration import AUTO, DYNAMIC, FLOAT, NONE
+from ptq_cli.recipe.recovery_rungs import mode_of, needs_ranges
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import FLOAT16, OverrideSettings
 from ptq_cli.setup.resolve import Request, Resolved, resolve
 from ptq_cli.setup.run_directory import RunDirectory
+
+QUANTIZED = "quantized"
+BYTE = 8
+
+
+def suffix_of(recipe: Recipe) -> str:
+    """The suffix for what a recipe makes: that under which Transformers.js looks for such a model.
+
+    Its names are ``quantized`` for dynamic ranges and for weights of 8 bits, ``q4`` and ``q4f16`` for weights
+    of 4 bits, ``int8`` for integers. What it has no name for is called by its bits.
+
+    Source:
+        Transformers.js, ``src/utils/dtypes.js``; Optimum, ``ORTQuantizer.quantize(file_suffix="quantized")``.
+
+    Example:
+        >>> from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
+        >>> alone = ActivationSettings(mode="float")
+        >>> suffix_of(Recipe(weights=WeightSettings(bits=4), activations=alone)), suffix_of(Recipe())
+        ('q4', 'int8')
+        >>> suffix_of(Recipe(activations=ActivationSettings(mode="dynamic")))
+        'quantized'
+        >>> suffix_of(Recipe(weights=WeightSettings(bits=4)))
+        'w4a8'
+    """
+    weights, activations = recipe.weights, recipe.activations
+    bits = weights.bits or BYTE
+    mode = mode_of(activations)
+    if weights.dtype is not None:
+        return "fp8" if "float8" in weights.dtype else "fp4"
+    half = "f16" if recipe.quantization.float_type == FLOAT16 else ""
+    if mode == FLOAT:
+        return QUANTIZED if bits == BYTE and not half else f"q{bits}{half}"
+    if mode == DYNAMIC and bits == BYTE:
+        return QUANTIZED
+    wide = "16" in (activations.dtype or "")
+    return f"int8{half}" if bits == BYTE and not wide else f"w{bits}a{16 if wide else BYTE}{half}"
+
+
+def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str | None]:
+    """The data of each file.
+
+    A folder that holds ``decoder_model.npz``, or another file or folder of a model's name, has data for each
+    file by its name; all other data are for all files.
+    """
+    if source is None or not is_folder(Path(source)):
+        return dict.fromkeys(files, source)
+    own = {file: _own(Path(source), file) for file in files}
+    return own if any(own.values()) else dict.fromkeys(files, source)
+
+
+def _own(folder: Path, file: Path) -> str | None:
+    places = dict.fromkeys((folder / file.parent, folder))
+    for parent in filter(is_folder, places):
+        found = sorted(item for item in parent.iterdir() if _is_called(item, file.stem))
+        if len(found) > 1:
+            names = " and ".join(f"'{item.name}'" for item in found)
+            raise DataFormatError(
+                f"'{os.fspath(parent)}' holds {names}, which are both named for '{file.name}'",
+                hint="leave one of them, or put all data of a model into a folder of its name",
+            )
+        if found:
+            return os.fspath(found[0])
+    return None
+
+
+def _is_called(item: Path, name: str) -> bool:
+    if item.is_dir():
+        return item.name == name
+    return item.stem == name or item.name == f"{name}.tar.gz"
+
+
+def no_data_for(source: str | None, file: Path) -> EmptyDataError:
+    """The error to raise for a file whose activations need ranges, and that has no data.
+
+    Example:
+        >>> no_data_for("calib", Path("encoder.onnx")).message
+        "no calibration data was given for 'encoder.onnx': 'calib' has no file or folder of its name"
+    """
+    missing = f": '{source}' has no file or folder of its name" if source is not None else ""
+    folder = source if source is not None else "calib"
+    name = f"{Path(folder, file.stem).as_posix()}.npz"
+    return EmptyDataError(
+        f"no calibration data was given for '{file.as_posix()}'{missing}",
+        hint=f"save it as '{name}' and pass --data {folder}, or choose a form that needs no data: "
+        "--preset dynamic_int8 or w4_block32",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

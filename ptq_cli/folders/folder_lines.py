@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.report_document import Reports
 from ptq_cli.report.text.numbers import Table, share_of_float
-from ptq_cli.shown.calibration_lines import print_calibration
 from ptq_cli.shown.export_lines import print_quantized
+from ptq_cli.shown.quantization_lines import print_calibration
 from ptq_cli.shown.report_lines import (
     DONE,
     GATE_MISSED,

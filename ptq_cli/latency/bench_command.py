@@ -178,7 +178,7 @@ def _measure_operators(
 ) -> None:
     from ptq_cli.core.errors import UsageError
     from ptq_cli.latency.bench_tables import latency_line
-    from ptq_cli.latency.run_profile import run_profile
+    from ptq_cli.latency.measure_profile import run_profile
     from ptq_cli.terminal.output import print_json, say
     from ptq_cli.terminal.phrases import shown_path
     from ptq_cli.terminal.progress_bar import shown_progress

@@ -10,9 +10,9 @@ from ptq_cli.evaluation.latency import LatencyComparison
 from ptq_cli.latency.benched_models import shown_names
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, growth
 from ptq_cli.latency.run_bench import BenchResult, BenchScenario
-from ptq_cli.report.text.latency_doubts import described, latency_doubts
 from ptq_cli.report.text.numbers import Table, format_latency
 from ptq_cli.report.text.result_warnings import saturation_warnings
+from ptq_cli.report.text.speed import described, latency_doubts
 from ptq_cli.terminal.output import print_table, say, warn_of_result
 from ptq_cli.terminal.phrases import as_typed, counted
 

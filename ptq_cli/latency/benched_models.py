@@ -8,19 +8,18 @@ from typing import Any
 import onnx_ir as ir
 
 from ptq_cli.core.errors import ModelFormatError, ModelInputError
-from ptq_cli.core.known_names import require_known
 from ptq_cli.core.tensors import TensorSpec, format_shape
+from ptq_cli.core.words import require_known
 from ptq_cli.models.batch_axes import note_told_axes
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.fixed_inputs import fix_inputs, fixed_earlier, unknown_input
-from ptq_cli.models.loading.detect import ModelKind, detect_kind
 from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
+from ptq_cli.models.loading.source import ModelKind, detect_kind
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import known_targets, load_target
-from ptq_cli.qdq.metadata import TARGET
+from ptq_cli.qdq.read.quantized_file import TARGET
 from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import ENGINES, measuring_engine
-from ptq_cli.runtime.onnxruntime_engine import ONNX_RUNTIME
+from ptq_cli.runtime.engine_registry import ENGINES, ONNX_RUNTIME, measuring_engine
 
 
 @dataclass(frozen=True, kw_only=True)

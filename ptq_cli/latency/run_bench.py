@@ -14,21 +14,20 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.evaluation.document.report_document import Saturation
 from ptq_cli.evaluation.latency import LatencyComparison, Scenario, measure_latencies
-from ptq_cli.evaluation.proof.saturation import saturation_here
+from ptq_cli.evaluation.verification import saturation_here
 from ptq_cli.latency.benched_models import BenchedModels, open_models
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, node_times, scaled_to
 from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.report.text.latency_doubts import latency_doubts
-from ptq_cli.runtime.accuracy_level import EXACT, ROUNDED, reads_blocks
+from ptq_cli.report.text.speed import latency_doubts
 from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import at_level
 from ptq_cli.runtime.machine import thread_counts
+from ptq_cli.runtime.session import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.timing import Duration
-from ptq_cli.setup.remembered_data import with_run_data
 from ptq_cli.setup.resolve import Request, Resolved, resolve
-from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.run_directory import RunDirectory, with_run_data
 from ptq_cli.setup.served_inputs import (
     MADE_UP,
     ServedInputs,

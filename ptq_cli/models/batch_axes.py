@@ -10,9 +10,8 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from ptq_cli.core.errors import BatchAxisError
-from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec
-from ptq_cli.core.words import entry_option
+from ptq_cli.core.words import did_you_mean, entry_option
 from ptq_cli.models.graph_reading import noted_table
 
 BATCH_AXES = "ptq.batch_axis"  # metadata key: axes by name as JSON, null for no samples

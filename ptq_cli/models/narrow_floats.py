@@ -13,8 +13,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import to_half
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph_reading import every_graph, every_node
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_graph, every_node
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import is_dynamic_quantize, is_in_two_levels
 

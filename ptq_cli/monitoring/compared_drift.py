@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ptq_cli.amax.expected_error import expected_error
+from ptq_cli.amax.choice import expected_error
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
@@ -21,8 +21,12 @@ from ptq_cli.monitoring.drift import (
     LEAST_DISTANCE,
     Blocks,
     Chance,
+    Drift,
+    ExpectedSqnr,
     Grid,
+    Movement,
     Resampled,
+    TensorDrift,
     Values,
     chance_of,
     clipped_share,
@@ -31,7 +35,6 @@ from ptq_cli.monitoring.drift import (
     noise,
     row_of,
 )
-from ptq_cli.monitoring.drift_document import Drift, ExpectedSqnr, Movement, TensorDrift
 
 MOST_DRAWN, DRAWN_ANYWAY = 24, 4  # tensors that the page draws if some moved, and if none did
 

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from ptq_cli.amax.finish import ScaleRules
+from ptq_cli.amax.decide import ScaleRules
 from ptq_cli.calibdata.bind import BoundDataset, bind_inputs, fit_dataset, fixed_batch_size
 from ptq_cli.calibdata.carries import named_carries
-from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.calibdata.dataset.decode_ahead import decoded_ahead
+from ptq_cli.calibdata.dataset.batches import Batch, decoded_ahead
 from ptq_cli.calibration.collect import CountedTensors, collect, counting_on
-from ptq_cli.calibration.loaded_run import LoadedRun, loaded_run
 from ptq_cli.calibration.open_forward import open_forward
+from ptq_cli.calibration.provenance import LoadedRun, loaded_run
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
@@ -35,14 +34,12 @@ from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.monitoring.compared_drift import Limits, Observed, Seen, compare
-from ptq_cli.monitoring.drift import BLOCKS, make_grid, row_of
-from ptq_cli.monitoring.drift_document import Drift
+from ptq_cli.monitoring.drift import BLOCKS, Drift, make_grid, row_of
 from ptq_cli.monitoring.drift_page import render_drift
 from ptq_cli.pipeline.evaluation.page_evidence import stored_parameters
-from ptq_cli.pipeline.exporting.exported_file import quantized_metadata, require_origin
-from ptq_cli.placement.moved_statistics import with_moved_statistics
+from ptq_cli.pipeline.exported_file import quantized_metadata, require_origin
 from ptq_cli.placement.placed_graph import Placement, place
-from ptq_cli.placement.ranges import decide_activations
+from ptq_cli.placement.ranges import decide_activations, with_moved_statistics
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.recipe.sections import FLOAT16

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ptq_cli.calibdata.bind import is_step
-from ptq_cli.calibdata.dataset.selection import WHOLE
+from ptq_cli.calibdata.dataset.batches import WHOLE
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.calibration.calibration_checkpoint import resume
 from ptq_cli.calibration.count_batches import STAGE, Counting
-from ptq_cli.calibration.measure import measure_part, provenance_of, require_samples_seen
+from ptq_cli.calibration.measure import measure_part, provenance_of, require_samples_seen, resume
 from ptq_cli.calibration.subject import CalibrationSubject, open_subject
 from ptq_cli.collectors.calibration_file import Calibration, calibration_bytes
 from ptq_cli.collectors.tensor_statistics import NonFinite

@@ -13,10 +13,11 @@ from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.report_changes import (
     LayerDifference,
     ReportChanges,
+    TradeOffs,
     compare_reports,
     layer_differences,
+    trade_offs,
 )
-from ptq_cli.evaluation.trade_offs import TradeOffs, trade_offs
 from ptq_cli.recipe.sections import GateSettings
 
 REPORT = "report.json"
@@ -64,7 +65,7 @@ def run_compare_models(
     found = trade_offs([run.report for run in runs], names_of([run.path for run in runs]), metric)
     changes = _changes(*runs) if len(runs) == 2 else None
     if page is not None:
-        from ptq_cli.report.html.comparison_page import render_comparison
+        from ptq_cli.report.html.page_view import render_comparison
 
         layers: tuple[LayerDifference, ...] = ()
         if changes is not None:

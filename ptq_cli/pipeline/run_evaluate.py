@@ -13,11 +13,11 @@ from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary
 from ptq_cli.pipeline.evaluation.measure_models import ShardOrigin, evaluate_pass, evaluate_shard
-from ptq_cli.pipeline.evaluation.opened_models import open_evaluation_set, open_models, report_runs
+from ptq_cli.pipeline.evaluation.opened_pass import open_evaluation_set, open_models, report_runs
 from ptq_cli.pipeline.evaluation.quantized_models import open_evaluation_subject
 from ptq_cli.pipeline.evaluation.reports import Evaluated, EvaluationResult, make_reports
 from ptq_cli.pipeline.evaluation.shards import shard_bytes
-from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exported_file import Pair
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.locations import relative_location

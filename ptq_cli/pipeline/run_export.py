@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from ptq_cli.amax.decide import resolve_method
-from ptq_cli.calibration.loaded_run import loaded_run
-from ptq_cli.calibration.provenance import source_bytes
+from ptq_cli.calibration.provenance import loaded_run, source_bytes
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import Content, write_together
@@ -21,38 +20,45 @@ from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.files.storing import check_stored, store_model
+from ptq_cli.models.fixed_inputs import close_dimensions, closed_sizes
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.pair_operators import is_pair_node
-from ptq_cli.models.static_shapes import close_dimensions, closed_sizes
+from ptq_cli.pipeline.decide_model import CalibratedModel, DecidedWeights, GivenWeights, decided_model
 from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
-from ptq_cli.pipeline.exporting.decide_model import CalibratedModel, decided_model
-from ptq_cli.pipeline.exporting.decided_once import DecidedWeights, GivenWeights
-from ptq_cli.pipeline.exporting.written_metadata import report_layers, write_metadata
+from ptq_cli.pipeline.exported_file import report_layers, write_metadata
 from ptq_cli.placement.fastest_placement import LatencyPreference
-from ptq_cli.placement.fixed_point_proof import prove_powers_of_two
+from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.quantized_file import with_types
-from ptq_cli.qdq.write.block_forms import turn_gemms_of_blocks, write_clamps_of_blocks, write_table_lookups
-from ptq_cli.qdq.write.channel_padding import pad_channels
-from ptq_cli.qdq.write.counted_padding import pad_apart
-from ptq_cli.qdq.write.device_forms import convert_types, dequantize_bytes, give_biases, shift_bytes
-from ptq_cli.qdq.write.float_forms import write_runtime_operators
 from ptq_cli.qdq.write.new_nodes import forget_pair_types
+from ptq_cli.qdq.write.operator_forms import write_runtime_operators
 from ptq_cli.qdq.write.outliers import LargeChannel
-from ptq_cli.recipe.known_modes import ROUND
+from ptq_cli.qdq.write.padding import pad_apart, pad_channels
+from ptq_cli.qdq.write.runtime_forms import (
+    convert_types,
+    dequantize_bytes,
+    give_biases,
+    shift_bytes,
+    turn_gemms_of_blocks,
+    write_clamps_of_blocks,
+    write_table_lookups,
+)
+from ptq_cli.recipe.declaration import ROUND
 from ptq_cli.recipe.quantizer_families import TENSOR
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
-from ptq_cli.recover.decided_model import DecidedModel
 from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, reached_sqnr
+from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.recover_rounding import recover_weights
-from ptq_cli.recover.recovery_context import STAGE, Interruptions, RecoveryContext
-from ptq_cli.recover.recovery_data import (
+from ptq_cli.recover.recovery_context import (
+    STAGE,
+    Interruptions,
+    RecoveryContext,
     RecoveryData,
     open_recovery_data,
 )

@@ -15,17 +15,15 @@ from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.batch_axes import note_told_axes
 from ptq_cli.models.graph_reading import every_node, value_spec
-from ptq_cli.models.integer_operators import DYNAMIC_LSTM
-from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.models.loading.source import ModelSource, SourceFile
-from ptq_cli.pipeline.exporting.exported_file import unusual_layers
+from ptq_cli.models.loading.source import ModelKind, ModelSource, SourceFile
+from ptq_cli.models.pair_operators import DYNAMIC_LSTM
+from ptq_cli.pipeline.exported_file import unusual_layers
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates, multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.metadata import FLOAT_SHA256, QUANTIZERS
 from ptq_cli.qdq.proof.stored_layers import (
     LayerFormats,
     layer_constants,
@@ -34,10 +32,9 @@ from ptq_cli.qdq.proof.stored_layers import (
     quantized_plan,
     stored_formats,
 )
-from ptq_cli.qdq.read.dynamic_parts import dynamic_parts, with_products
 from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.read.quantized_file import is_quantized, named
-from ptq_cli.qdq.read.stored_constants import product_of
+from ptq_cli.qdq.read.quantized_file import FLOAT_SHA256, QUANTIZERS, is_quantized, named
+from ptq_cli.qdq.read.stored_constants import dynamic_parts, product_of, with_products
 from ptq_cli.setup.carried import as_recordings
 from ptq_cli.setup.example_inputs import Shapes
 from ptq_cli.setup.float_model import float_model_of, open_source

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from ptq_cli.calibration.loaded_run import LOCATIONS
 from ptq_cli.calibration.measure import require_samples_seen
-from ptq_cli.calibration.provenance import HASH_PREFIX
+from ptq_cli.calibration.provenance import HASH_PREFIX, LOCATIONS
 from ptq_cli.collectors.calibration_file import (
     NamedCalibration,
     Provenance,
@@ -36,8 +35,13 @@ from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.core.read_files import parse_toml, read_toml, require_file
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.evaluation.evaluation_set import SetSummary, noted_evaluation
-from ptq_cli.pipeline.evaluation.opened_models import OpenedModels, open_models
-from ptq_cli.pipeline.evaluation.opened_pass import evaluations_of, evaluator_maker, pass_identity
+from ptq_cli.pipeline.evaluation.opened_pass import (
+    OpenedModels,
+    evaluations_of,
+    evaluator_maker,
+    open_models,
+    pass_identity,
+)
 from ptq_cli.pipeline.evaluation.quantized_models import open_evaluation_subject
 from ptq_cli.pipeline.evaluation.reports import EvaluationResult, make_reports
 from ptq_cli.pipeline.evaluation.shards import (

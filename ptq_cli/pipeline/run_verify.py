@@ -9,9 +9,13 @@ import onnx_ir as ir
 from ptq_cli.core.errors import InvalidOnnxError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.document.report_document import Saturation
-from ptq_cli.evaluation.proof.graph_differences import DOUBTFUL_DB
-from ptq_cli.evaluation.proof.saturation import saturates_here
-from ptq_cli.evaluation.proof.verification import KERNEL_STEPS, KernelComparison, Verification
+from ptq_cli.evaluation.verification import (
+    DOUBTFUL_DB,
+    KERNEL_STEPS,
+    KernelComparison,
+    Verification,
+    saturates_here,
+)
 from ptq_cli.models.batch_axes import note_told_axes
 from ptq_cli.models.fixed_inputs import fix_inputs
 from ptq_cli.models.graph_reading import every_node
@@ -21,23 +25,22 @@ from ptq_cli.pipeline.evaluation.compared_kernels import (
     Execution,
     compare_each_kernel,
     compare_outputs,
+    compared_samples,
     right_together,
+    sample_work,
 )
-from ptq_cli.pipeline.evaluation.compared_samples import compared_samples, sample_work
 from ptq_cli.plan.target.rules import QNN, Target
-from ptq_cli.qdq.metadata import VERSION
 from ptq_cli.qdq.proof.operators import in_blocks, prove_operators
 from ptq_cli.qdq.proof.portable_sums import portable_sums
 from ptq_cli.qdq.proof.target_faults import Fault, target_faults
-from ptq_cli.qdq.read.quantized_file import open_quantized
+from ptq_cli.qdq.read.quantized_file import VERSION, open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.runtime.engine import Engine, Kernel
 from ptq_cli.runtime.engine_registry import engine_of, measuring_engine
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import HINT
-from ptq_cli.setup.remembered_data import with_run_data
 from ptq_cli.setup.resolve import Request, Resolved, resolve, target_of
-from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.run_directory import RunDirectory, with_run_data
 
 UNPROVEN = f"where the HTP places each operator, and what it computes ({HINT})"
 

@@ -1,4 +1,4 @@
-"""Which layers stay in float so that a model is fastest, by the profile of a machine: a minimum cut.
+"""Which layers stay in float so that a model is fastest by the profile of a machine: a minimum cut.
 
 What is placed as a whole is an operator with the activation function that ONNX Runtime merges into it. Units
 on one side of the cut are integer, those on the other float. Each pays the time that it takes on its side,
@@ -11,17 +11,62 @@ Source:
 import math
 from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import onnx_ir as ir
 
-from ptq_cli.core.documents import HIDDEN
+from ptq_cli.core.documents import HIDDEN, FileFormat
+from ptq_cli.core.errors import ProfileError
 from ptq_cli.models.graph_reading import sole_reader
-from ptq_cli.placement.machine_profile import MachineProfile
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
+
+
+@dataclass(frozen=True)
+class NodeTimes:
+    """What a node takes."""
+
+    floating: Annotated[
+        float, "Microseconds in the float model; 0 where the runtime merges it into another node."
+    ]
+    integer: Annotated[float, "Microseconds in the model with everything in integers that can be."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineProfile:
+    """How long each node of a model takes, in float and in integers."""
+
+    FORMAT: ClassVar[FileFormat] = FileFormat(
+        name="ptq.profile",
+        version=1,
+        noun="profile",
+        error=ProfileError,
+        hint="run ptq bench --operators again on the machine that the model is for",
+    )
+
+    model: Annotated[str, "SHA-256 of the float model's file."]
+    target: Annotated[str, "The target whose rules decided what can be integer."]
+    runtime: Annotated[str, "The runtime and its version."]
+    machine: Annotated[str, "The processor, in words."]
+    batch: Annotated[int, "Samples per run."]
+    threads: Annotated[int, "Of one operator."]
+    floating: Annotated[float, "Microseconds of a run of the two whole models."]
+    integer: Annotated[float, "Microseconds of a run of the two whole models."]
+    spread: Annotated[
+        float,
+        "The median run's time over a fast run's, of the model where that is larger; near 1 on a quiet "
+        "machine.",
+    ]
+    seam_fixed: Annotated[
+        float, "Microseconds that each tensor costs where integers become floats, or floats integers."
+    ]
+    seam_element: Annotated[float, "Microseconds for each of its elements."]
+    nodes: Annotated[dict[str, NodeTimes], "By the node's name."]
+    elements: Annotated[dict[str, int], "How many numbers each tensor has."]
+    runtime_operators: Annotated[bool, "Whether that model had operators of the runtime's own."] = False
+
 
 MERGING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")
 ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid", "Sigmoid", "Tanh", "Softplus")

@@ -1,30 +1,29 @@
-"""Which quantizer goes where: the target's plan with the recipe's families of quantizers."""
+"""Which quantizer goes where: the target's plan with the recipe's families; and a proof for fixed point."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import onnx_ir as ir
 
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.arithmetic import QuantParameters
+from ptq_cli.core.errors import QuantizerValueError
+from ptq_cli.models.graph_reading import every_node
+from ptq_cli.models.pair_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS, dequantized_by
 from ptq_cli.placement.planning import Planning, settled_plan
-from ptq_cli.placement.ranges import never_seen
-from ptq_cli.placement.reader_bounds import Bounds
+from ptq_cli.placement.ranges import Bounds, never_seen
 from ptq_cli.placement.target_limits import require_alike
 from ptq_cli.placement.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
 from ptq_cli.placement.weight_families import weight_quantizer
 from ptq_cli.placement.weight_sites import as_stored, described_weights, formatted_sites, oldest_opset
-from ptq_cli.plan.formats import without_kernels
-from ptq_cli.plan.nested_layers import layers_never_run
-from ptq_cli.plan.pair_rules import with_pairs
+from ptq_cli.plan.left_layers import layers_never_run, without_kernels
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.weighted_operators import with_pairs
+from ptq_cli.qdq.read.stored_constants import product_of
 from ptq_cli.qdq.write.weight_quantizer import WeightQuantizer
-from ptq_cli.recipe.quantizer_families import (
-    ScaledActivations,
-    WeightFamily,
-)
+from ptq_cli.recipe.quantizer_families import ScaledActivations, WeightFamily
 from ptq_cli.recipe.quantizer_settings import described
 from ptq_cli.recipe.sections import FLOAT16, FLOAT32
 
@@ -150,3 +149,51 @@ def place(
         float_type=recipe.float_type,
         never_run=never_run,
     )
+
+
+def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> None:
+    """Read the scale of each tensor in fixed point from the graph, and prove that it is a power of two.
+
+    A bias has the product of the scales of its weight and of its input: a power of two where both are.
+    """
+    found = list(_scales(model, placement, plan))
+    if not found:
+        return
+    import torch
+
+    from ptq_cli.quantizers.fixed_point_integers import require_power_of_two
+
+    for tensor, scale in found:
+        if scale is None or scale.const_value is None:
+            raise RuntimeError(f"'{tensor}' is in fixed point, but has no scale in the quantized graph")
+        try:
+            require_power_of_two(torch.tensor(scale.const_value.numpy()))
+        except QuantizerValueError as error:
+            raise QuantizerValueError(f"'{tensor}': {error.message}", hint=error.hint) from error
+
+
+def _scales(model: ir.Model, placement: Placement, plan: Plan) -> Iterator[tuple[str, ir.Value | None]]:
+    families = placement.settings.activation_families
+    nodes = {node.name: node for node in every_node(model.graph)}
+    weights = {site for site, item in placement.families.items() if item.powers_of_two}
+    fixed = {name for name, site in plan.activations.items() if families[site.source].powers_of_two}
+    for site in weights:
+        yield site.tensor, _scale_of(nodes[site.node], site.input_index)
+    for bias in plan.biases:
+        if bias.weight in weights and bias.activation in fixed:
+            yield bias.tensor, _scale_of(nodes[bias.node], bias.input_index)
+    for name in sorted(fixed):
+        # The scale that was written, and not the one that was decided: the proof is on the exported
+        # graph.
+        yield name, next(iter(nodes[f"{name}/QuantizeLinear"].inputs[1:]), None)
+
+
+def _scale_of(reader: ir.Node, index: int) -> ir.Value | None:
+    if reader.op_type == DYNAMIC_LSTM:
+        return reader.inputs[KERNEL_PARAMETERS[index]]
+    value = reader.inputs[index]
+    product = product_of(value.producer()) if value is not None else None
+    if product is not None:
+        return product.scale
+    dequantize = dequantized_by(value)
+    return dequantize.inputs[1] if dequantize is not None else None

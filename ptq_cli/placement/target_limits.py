@@ -9,7 +9,7 @@ from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import every_node, rank_of
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target, WeightRule
-from ptq_cli.recipe.known_modes import FLOAT
+from ptq_cli.recipe.declaration import FLOAT
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
     ActivationFamily,

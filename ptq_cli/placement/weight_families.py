@@ -11,15 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.choice import bits_before_point
-from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
+from ptq_cli.amax.decide import ANY_SCALE, ScaleRules
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, IntegerFormat
 from ptq_cli.core.pair_sums import within_pairs
 from ptq_cli.models.pair_operators import BLOCK
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.block_weights import BlockQuantizer
-from ptq_cli.qdq.write.two_level_blocks import TwoLevelQuantizer
+from ptq_cli.qdq.write.block_weights import BlockQuantizer, TwoLevelQuantizer
 from ptq_cli.qdq.write.weight_quantizer import (
     BYTE,
     HALF_BYTE,

@@ -16,9 +16,8 @@ from ptq_cli.plan.embedding_tables import table_bits, table_sites, tied_tables
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.target_faults import FLOAT_OPSETS
-from ptq_cli.qdq.write.integer_storage import PACKED_OPSET
-from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, QUARTER_BYTE
-from ptq_cli.recipe.known_modes import FLOAT, STATIC
+from ptq_cli.qdq.write.weight_quantizer import BYTE, HALF_BYTE, PACKED_OPSET, QUARTER_BYTE
+from ptq_cli.recipe.declaration import FLOAT, STATIC
 from ptq_cli.recipe.quantizer_families import (
     TENSOR,
     ScaledWeights,

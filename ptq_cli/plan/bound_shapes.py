@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.core.errors import DataShapeError, ModelInputError
-from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import format_shape, is_cache, starts_empty
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.models.graph_reading import every_value
 from ptq_cli.models.index_tables import longest_sequence
 from ptq_cli.models.shapes import all_known, infer_shapes

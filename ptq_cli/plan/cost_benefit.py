@@ -12,8 +12,7 @@ from math import prod
 import onnx_ir as ir
 
 from ptq_cli.core.words import format_bytes
-from ptq_cli.models.graph_reading import constant_shape, every_node, every_value
-from ptq_cli.models.names import short_name
+from ptq_cli.models.graph_reading import constant_shape, every_node, every_value, short_name
 from ptq_cli.plan.bound_shapes import Shape, bind_shapes
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan

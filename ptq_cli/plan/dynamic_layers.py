@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node, input_at, rank_of
-from ptq_cli.plan.already_quantized import dequantized_refusal, requantized_refusal
 from ptq_cli.plan.attention_masks import MASKED, carries_mask
 from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.plan.left_layers import dequantized_refusal, requantized_refusal
 from ptq_cli.plan.refusals import (
     angle_refusal,
     attribute_refusal,

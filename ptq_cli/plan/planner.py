@@ -13,7 +13,6 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.models.graph_reading import every_node, every_value, nested_graphs
-from ptq_cli.plan.already_quantized import quantized_already, quantizing_nodes
 from ptq_cli.plan.attention_masks import adds_mask
 from ptq_cli.plan.embedding_tables import tell_ties
 from ptq_cli.plan.graph_questions import (
@@ -23,14 +22,13 @@ from ptq_cli.plan.graph_questions import (
     parameter_size,
     silu_input,
 )
+from ptq_cli.plan.left_layers import CONTAINS_LAYERS, nested_refusals, quantized_already, quantizing_nodes
 from ptq_cli.plan.neighbors import Reasons, Rules, moved_from
-from ptq_cli.plan.nested_layers import CONTAINS_LAYERS, nested_refusals
-from ptq_cli.plan.pair_rules import with_pairs
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import IMAGE_AXIS, JOINED_AXES, QUICK_GELU, ActivationRule, Target
-from ptq_cli.plan.weighted_operators import Computing, plan_stored
+from ptq_cli.plan.weighted_operators import Computing, plan_stored, with_pairs
 
 # Begins the reason of a layer whose weights alone may be quantized.
 ACTIVATIONS_IN_FLOAT = "its activations stay in float, as the recipe asks"

@@ -15,8 +15,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.pair_operators import CLAMPS, DEQUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
-from ptq_cli.qdq.read.graph_parts import part_of, readers_by_value, values_read
-from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs
+from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs, part_of, readers_by_value, values_read
 
 
 @dataclass(frozen=True)

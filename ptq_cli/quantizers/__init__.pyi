@@ -20,7 +20,6 @@ from .fixed_point_integers import fixed_point_scale as fixed_point_scale
 from .fixed_point_integers import quantize_fixed_point as quantize_fixed_point
 from .fixed_point_integers import require_power_of_two as require_power_of_two
 from .learning import learn_centers as learn_centers
-from .scaled.affine_quantize import fake_quantize_affine as fake_quantize_affine
 from .scaled.calibrator import reduce_amax as reduce_amax
 from .scaled.descriptor import (
     QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL,
@@ -46,9 +45,10 @@ from .scaled.descriptor import QUANT_DESC_UNSIGNED_8BIT_PER_TENSOR as QUANT_DESC
 from .scaled.descriptor import QuantDescriptor as QuantDescriptor
 from .scaled.descriptor import ScaledQuantDescriptor as ScaledQuantDescriptor
 from .scaled.float8_quantize import scaled_e4m3 as scaled_e4m3
-from .scaled.learned_quantize import learned_fake_quantize as learned_fake_quantize
 from .scaled.scaled_quantize import fake_quantize as fake_quantize
+from .scaled.scaled_quantize import fake_quantize_affine as fake_quantize_affine
 from .scaled.scaled_quantize import fake_quantize_to as fake_quantize_to
+from .scaled.scaled_quantize import learned_fake_quantize as learned_fake_quantize
 from .scaled.scaled_quantize import quantize as quantize
 from .scaled.scaled_quantize import quantize_to as quantize_to
 from .scaled.tensor_quant import fake_affine_tensor_quant as fake_affine_tensor_quant

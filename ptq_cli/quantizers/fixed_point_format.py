@@ -10,7 +10,7 @@ import torch
 
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 from ptq_cli.core.formats import MAX_BITS
-from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.quantizers.automatic_scale import AutoScale, automatic_step, half_away
 from ptq_cli.quantizers.grid import require_broadcasts
 from ptq_cli.quantizers.step import stochastic_round

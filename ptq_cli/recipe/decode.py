@@ -8,8 +8,8 @@ from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
-from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.read_files import require_name
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.recipe.schema import FORMER_KEYS, Recipe
 
 Settings = TypeVar("Settings")

@@ -1,14 +1,50 @@
-"""Settings that are paths or entry points: made absolute on the way in, relative on the way out."""
+"""Settings that are paths or entry points: made absolute, relative again, and those that name code."""
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from ptq_cli.core.entry_points import is_entry_point, resolve_entry_point
 from ptq_cli.core.read_files import require_name
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.core.trust import PICKLE, code_key, model_key
+from ptq_cli.recipe.schema import SETTINGS, Recipe
+
+TORCHSCRIPT = "TorchScript"  # The kind of model whose operators are a program.
+_OUTPUT = re.compile(r"(.*?:\w+)\[.+\]", re.DOTALL)  # A metric with the output that it judges.
+
+
+def code_settings(table: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a recipe's resolved tables that name code, by the key of the code.
+
+    Example:
+        >>> code_settings({"evaluation": {"data": "eval.npz", "metrics": ["top1", "package.own:f1[boxes]"]}})
+        {'package.own:f1': 'evaluation.metrics'}
+        >>> code_settings({"metric": [{"metric": "package.own:f1", "arguments": {"mean": True}}]})
+        {'package.own:f1 {"mean": true}': 'metric.metric'}
+    """
+    return dict(_code(table))
+
+
+def _code(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for item in table.get("metric", ()):
+        yield code_key(_OUTPUT.sub(r"\1", item["metric"]), item.get("arguments")), "metric.metric"
+    for key, declared in SETTINGS.items():
+        section, _, name = key.partition(".")
+        if section == "metric" or not (declared.is_location or declared.is_entry_point):
+            continue
+        value = table.get(section, {}).get(name) or ()
+        for text in (value,) if isinstance(value, str) else value:
+            code = _OUTPUT.sub(r"\1", text) if declared.is_entry_point else text
+            if is_entry_point(code):
+                yield code_key(code), key
+    model = table.get("model", {})
+    if model.get("trust_pickle"):
+        yield PICKLE, "model.trust_pickle"
+    if model.get("path") is not None:
+        yield model_key(model["path"], TORCHSCRIPT), "model.path"
 
 
 def map_locations(table: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:

@@ -4,9 +4,8 @@ import dataclasses
 from typing import Any
 
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError
-from ptq_cli.core.known_names import require_known
-from ptq_cli.recipe.declaration import settings_of
-from ptq_cli.recipe.known_modes import STATIC
+from ptq_cli.core.words import require_known
+from ptq_cli.recipe.declaration import STATIC, settings_of
 from ptq_cli.recipe.quantizer_families import FAMILIES, ActivationFamily, ScaledWeights, WeightFamily
 from ptq_cli.recipe.recovery_rungs import OF_MODES, mode_of
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings

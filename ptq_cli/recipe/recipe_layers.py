@@ -8,13 +8,11 @@ from typing import Any
 
 import tomli_w
 
-from ptq_cli.core.known_names import require_known
-from ptq_cli.core.printable import escaped
 from ptq_cli.core.read_files import read_toml
 from ptq_cli.core.trust import grant, note_found
-from ptq_cli.recipe.code_settings import code_settings
+from ptq_cli.core.words import escaped, require_known
 from ptq_cli.recipe.decode import decode_recipe
-from ptq_cli.recipe.locations import map_locations, relative_location, resolve_location
+from ptq_cli.recipe.locations import code_settings, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.recovery_rungs import OF_MODES
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSettings, WeightSettings

@@ -1,11 +1,11 @@
-"""The modes of activations and the rungs of recovery that a recipe may name."""
+"""Modes of activations and rungs of recovery: what a recipe asks for, checked."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ptq_cli.core.errors import RecipeValueError, UnknownNameError
-from ptq_cli.core.known_names import require_known
-from ptq_cli.recipe.known_modes import (
+from ptq_cli.core.words import require_known
+from ptq_cli.recipe.declaration import (
     ALL,
     AUTO,
     DYNAMIC,
@@ -21,7 +21,7 @@ from ptq_cli.recipe.known_modes import (
     STATIC,
 )
 
-if TYPE_CHECKING:  # Sections declare these names, so they cannot be imported from here.
+if TYPE_CHECKING:
     from ptq_cli.recipe.schema import Recipe
     from ptq_cli.recipe.sections import ActivationSettings, RecoverySettings
 

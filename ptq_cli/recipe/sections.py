@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ptq_cli.core.words import parse_duration, parse_size
-from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
-from ptq_cli.recipe.known_modes import ALL, AUTO, GRANULARITIES, MODES, NONE, RUNGS
+from ptq_cli.recipe.declaration import (
+    ALL,
+    AUTO,
+    GRANULARITIES,
+    MODES,
+    NONE,
+    REQUIRED,
+    RUNGS,
+    Setting,
+    setting,
+    settings_of,
+)
 from ptq_cli.recipe.quantizer_families import FAMILIES
 
 # A resolved path, or ``file.py:callable`` with a resolved file, or ``package.module:callable``.

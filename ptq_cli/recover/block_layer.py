@@ -16,7 +16,7 @@ from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE
 from ptq_cli.recover.block_search import search_blocks
 from ptq_cli.recover.code_search import Codes, joined
-from ptq_cli.recover.layer_rows import LayerData, Part
+from ptq_cli.recover.layer_geometry import LayerData, Part
 from ptq_cli.recover.layer_state import (
     CHANNELS,
     EVERY,

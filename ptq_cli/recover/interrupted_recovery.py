@@ -18,7 +18,7 @@ from ptq_cli.recover.layer_state import SolvedLayer
 from ptq_cli.recover.quantized_layer import QuantizedLayer
 from ptq_cli.recover.recovery_context import STAGE
 from ptq_cli.setup.resumable import Checkpoints, read_checkpoint
-from ptq_cli.setup.versions import library_versions
+from ptq_cli.setup.run_directory import library_versions
 
 CONTAINER = Container(
     format="ptq.recovery",

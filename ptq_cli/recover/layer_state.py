@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.finish import LARGEST_BIAS
+from ptq_cli.amax.decide import LARGEST_BIAS
 from ptq_cli.core.pair_sums import exceeds_pairs, mates_along
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.plan.sites import BiasSite

@@ -14,19 +14,18 @@ from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import RunProgress
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.placement.ranges import decide_activations, statistics_of
-from ptq_cli.placement.reader_bounds import Bounds, reader_bounds
+from ptq_cli.placement.ranges import Bounds, decide_activations, reader_bounds, statistics_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizer_families import ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recover.quantized_layer import require_integers
 from ptq_cli.recover.range_effects import Costs, range_costs
-from ptq_cli.recover.recovery_context import RecoveryContext
-from ptq_cli.recover.recovery_data import (
+from ptq_cli.recover.recovery_context import (
     MEASURED_ON,
     MOST_WORK,
     TOGETHER,
     Build,
+    RecoveryContext,
     few,
     one_sample,
     sample_work,

@@ -19,21 +19,24 @@ from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.write.constant_pairs import NamesBySite, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
-from ptq_cli.recipe.known_modes import ROUND
+from ptq_cli.recipe.declaration import ROUND
 from ptq_cli.recover.block_layer import SharedReads, solve_blocks
-from ptq_cli.recover.decided_model import DecidedModel, with_opset
 from ptq_cli.recover.interrupted_recovery import RecoveryCheckpoint, rung_identity
-from ptq_cli.recover.layer_rows import LayerData, LayerRows
+from ptq_cli.recover.layer_geometry import LayerData, LayerRows
 from ptq_cli.recover.layer_state import SolvedLayer
 from ptq_cli.recover.output_noise import Noise, noise_of, sqnr_of
-from ptq_cli.recover.quantized_layer import QuantizedLayer, quantized_layers, residual_input
-from ptq_cli.recover.recovery_context import RecoveryContext
-from ptq_cli.recover.recovery_data import RecoverySamples, samples_in
+from ptq_cli.recover.quantized_layer import (
+    DecidedModel,
+    QuantizedLayer,
+    quantized_layers,
+    residual_input,
+    with_opset,
+)
+from ptq_cli.recover.recovery_context import RecoveryContext, RecoverySamples, samples_in
 from ptq_cli.recover.recovery_effects import LayerRecovery, Recovery, RungEffect
 from ptq_cli.recover.rung_work import RungWork, in_minutes, passing_work, search_work, seconds_of
-from ptq_cli.recover.sample_stream import SampleStream, last_readers
+from ptq_cli.recover.sample_stream import IN_MEMORY, SampleStream, SpillStore, last_readers
 from ptq_cli.recover.solve_layer import solve_layer
-from ptq_cli.recover.spill_store import IN_MEMORY, SpillStore
 
 A_MINUTE = 60.0
 MEMORY_SHARE = 2  # one part of so many of the allowed memory is for tensors that wait

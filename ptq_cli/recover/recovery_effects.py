@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from ptq_cli.core.documents import rounded
-from ptq_cli.qdq.metadata import RECOVERY
-from ptq_cli.recover.limited_metric import MetricGain, gain_in_words
+from ptq_cli.qdq.read.quantized_file import RECOVERY
+from ptq_cli.recover.output_noise import MetricGain, gain_in_words
 
 LITTLE = 0.1  # dB: a smaller gain has to be sure
 

@@ -16,12 +16,10 @@ from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, rescale, scale_spa
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
-from ptq_cli.recover.channel_factors import TINY, SpaceFactors, find_factors
-from ptq_cli.recover.limited_metric import MetricGain, MetricWatch
-from ptq_cli.recover.output_noise import Noise, gain_interval, noise_of, sqnr_of
-from ptq_cli.recover.recovery_data import RecoverySamples
+from ptq_cli.recover.channel_factors import TINY, SpaceFactors, find_factors, sample_spaces
+from ptq_cli.recover.output_noise import MetricGain, MetricWatch, Noise, gain_interval, noise_of, sqnr_of
+from ptq_cli.recover.recovery_context import RecoverySamples
 from ptq_cli.recover.recovery_effects import LITTLE, Rescaling
-from ptq_cli.recover.space_samples import sample_spaces
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 

@@ -22,12 +22,12 @@ from ptq_cli.models.files.storing import check_stored, is_large, store_mapped
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
-from ptq_cli.placement.activation_formats import as_asked
+from ptq_cli.placement.planning import as_asked
 from ptq_cli.plan.dynamic_layers import TWO_ACTIVATIONS, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.metadata import RESCALED
-from ptq_cli.recipe.known_modes import DYNAMIC, EQUALIZE, ROUND, ROW
+from ptq_cli.qdq.read.quantized_file import RESCALED
+from ptq_cli.recipe.declaration import DYNAMIC, EQUALIZE, ROUND, ROW
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.recovery_rungs import (
     default_rungs,
@@ -37,8 +37,8 @@ from ptq_cli.recipe.recovery_rungs import (
     rewriting_rungs,
 )
 from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
-from ptq_cli.recover.limited_metric import LimitedMetric, limited_metric
-from ptq_cli.recover.recovery_data import RecoverySamples
+from ptq_cli.recover.output_noise import LimitedMetric, limited_metric
+from ptq_cli.recover.recovery_context import RecoverySamples
 from ptq_cli.recover.recovery_effects import Rescaling
 from ptq_cli.recover.rescale_model import QuantizedForm, Seen, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes

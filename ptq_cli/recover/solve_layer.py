@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recover.code_search import Codes, search_codes
-from ptq_cli.recover.layer_rows import LayerData, Part
+from ptq_cli.recover.layer_geometry import LayerData, Part
 from ptq_cli.recover.layer_state import NO_HELP, SolvedLayer, code_grid, decided_again, layer_state
 from ptq_cli.recover.least_squares import (
     CenteredMoments,

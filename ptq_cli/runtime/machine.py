@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ptq_cli.core.errors import UnknownNameError
-from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.words import did_you_mean
 
 CUDA = "cuda"
 KINDS = ("cpu", CUDA)

@@ -19,8 +19,7 @@ from onnx import TensorProto
 
 from ptq_cli.core.formats import FLOAT4_E2M1
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import every_node
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_node
 from ptq_cli.models.pair_operators import (
     BLOCK,
     DEQUANTIZE,

@@ -33,8 +33,7 @@ from ptq_cli.runtime.engine import (
     Model,
     marked_graph,
 )
-from ptq_cli.runtime.failures import failed_load, failed_run
-from ptq_cli.runtime.session import DATA_FOLDER, SILENT
+from ptq_cli.runtime.session import DATA_FOLDER, SILENT, failed_load, failed_run
 
 MODULE = "onnxruntime_qnn"
 PROVIDER = "QNNExecutionProvider"

@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions: threads, running a batch, and errors with a hint."""
+"""ONNX Runtime sessions: threads, options, running a batch, and errors with a hint."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError
@@ -16,8 +17,7 @@ from ptq_cli.core.process import is_own_process
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.runtime.accuracy_level import OPTION
-from ptq_cli.runtime.failures import failed_load, failed_run
+from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
 from ptq_cli.runtime.machine import HOST, Device, usable_cores
 from ptq_cli.runtime.narrow_types import (
     DisabledOptimizers,
@@ -25,6 +25,85 @@ from ptq_cli.runtime.narrow_types import (
     has_four_bits,
     without_four_bits,
 )
+
+SAID_LIMIT = 400  # characters of ONNX Runtime's message that are passed on
+NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
+OTHER_SIZE = (
+    "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter text.window"
+)
+NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
+LESS_MEMORY = "there is not enough memory: pass smaller batches, such as --set data.batch_size=4"
+NO_KERNEL = (
+    "it has no kernel for this operator in these types and this opset: most kernels are for float32; export "
+    "float64 in float32, or write the operator with others"
+)
+UNKNOWN_OPERATOR = "run `ptq inspect` to see its layers; the model may have an operator of a custom domain"
+
+
+def failed_load(error: Exception) -> RuntimeFailedError:
+    """Return the error for a model that ONNX Runtime did not open.
+
+    Example:
+        >>> print(failed_load(RuntimeError("NOT_IMPLEMENTED: Add in bfloat16")).message)
+        ONNX Runtime cannot load the model: NOT_IMPLEMENTED: Add in bfloat16
+    """
+    return RuntimeFailedError(
+        f"ONNX Runtime cannot load the model: {_said(error)}",
+        hint=NO_KERNEL if "NOT_IMPLEMENTED" in str(error) else UNKNOWN_OPERATOR,
+    )
+
+
+def failed_run(error: Exception) -> RuntimeFailedError:
+    """Return the error for a batch that ONNX Runtime did not compute.
+
+    Example:
+        >>> failed_run(MemoryError("std::bad_alloc")).hint
+        'there is not enough memory: pass smaller batches, such as --set data.batch_size=4'
+    """
+    return RuntimeFailedError(f"ONNX Runtime failed on a batch: {_said(error)}", hint=_hint(str(error)))
+
+
+def _hint(said: str) -> str:
+    if "Numpy type" in said:
+        return NO_ARRAY
+    if is_index_out_of_range(said):
+        return INDEX_HINT
+    if any(words in said for words in NO_MEMORY):
+        return LESS_MEMORY
+    return OTHER_SIZE
+
+
+def _said(error: Exception) -> str:
+    # Its messages have several lines, and which sizes did not fit stands on a later one.
+    return " ".join(str(error).split())[:SAID_LIMIT]
+
+
+KERNEL = "MatMulNBits"
+EXACT, ROUNDED = 0, 4  # activations in float, or in 8 bits by block: ONNX Runtime's default
+MOST = 4
+OPTION = "session.qdq_matmulnbits_accuracy_level"
+PRODUCTS = ("MatMul", "Gemm")
+RESTORES = "DequantizeLinear"
+
+
+def reads_blocks(model: StoredModel) -> bool:
+    """Return whether ONNX Runtime may compute a layer of a model with MatMulNBits from its DequantizeLinear.
+
+    That is a product of floats and of a constant behind a DequantizeLinear. MatMulNBits in the file itself
+    has a level of its own there.
+    """
+    graph = onnx.load_model_from_string(model.content).graph
+    made = {name: node for node in graph.node for name in node.output}
+    computed = {name for node in graph.node for name in node.output if node.op_type != "Transpose"}
+    for node in graph.node:
+        if node.op_type not in PRODUCTS or not node.input[0]:
+            continue
+        one, other = made.get(node.input[0]), made.get(node.input[1])
+        is_restored = other is not None and other.op_type == RESTORES and other.input[0] not in computed
+        if is_restored and (one is None or one.op_type != RESTORES):
+            return True
+    return False
+
 
 SILENT = 4  # log level of fatal errors only; failures raise all the same
 OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"

@@ -6,9 +6,8 @@ from functools import partial
 import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import match_names
-from ptq_cli.calibdata.carries import Carry, carries_of, named_carries, require_start, state_axes
+from ptq_cli.calibdata.carries import Carry, Cuts, carries_of, named_carries, require_start, state_axes
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.recorded_steps import Cuts
 from ptq_cli.calibdata.recordings import Recordings, Step
 from ptq_cli.core.errors import CarryError
 from ptq_cli.core.tensors import Array, TensorSpec
@@ -16,9 +15,8 @@ from ptq_cli.core.words import few
 from ptq_cli.models.batch_axes import Wanted, input_axes, told_axes, with_axes
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.graph_reading import value_spec
-from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.models.loading.source import ModelSource
+from ptq_cli.models.loading.source import ModelKind, ModelSource
 from ptq_cli.recipe.sections import DataSettings
 from ptq_cli.runtime.session import Session
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from ptq_cli.calibdata.dataset.selection import Shard
+from ptq_cli.calibdata.dataset.batches import Shard
 from ptq_cli.collectors.calibration_file import (
     Calibration,
     NamedCalibration,
@@ -27,8 +27,7 @@ from ptq_cli.collectors.calibration_file import (
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import RanksError
 from ptq_cli.core.process import stdout_apart
-from ptq_cli.setup.rank_messages import JOIN_SECONDS, SILENCE_SECONDS, RankMessages, lost_as_error, open_store
-from ptq_cli.setup.ranks import Ranks
+from ptq_cli.setup.ranks import JOIN_SECONDS, SILENCE_SECONDS, RankMessages, Ranks, lost_as_error, open_store
 
 _uses = itertools.count()  # of torchrun by this process: each has keys of its own in the store
 

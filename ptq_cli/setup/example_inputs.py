@@ -15,12 +15,11 @@ from ptq_cli.calibdata.bind import (
 from ptq_cli.calibdata.dataset.batches import cut, joined, part_of
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import DataShapeError, ModelInputError
-from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
-from ptq_cli.core.words import entry_option
+from ptq_cli.core.words import did_you_mean, entry_option
 from ptq_cli.models.batch_axes import with_axes
+from ptq_cli.models.fixed_inputs import SAMPLES
 from ptq_cli.models.loading.source import Axes, Example, ModelSource
-from ptq_cli.models.static_shapes import SAMPLES
 
 Shapes = Mapping[str, Sequence[int]]
 EXAMPLE_SAMPLES = 2

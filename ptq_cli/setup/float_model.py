@@ -18,10 +18,9 @@ from ptq_cli.models import batch_axes
 from ptq_cli.models.files.stored import StoredModel, read_mapped, read_model, serialize
 from ptq_cli.models.files.storing import check_stored, is_large, store_mapped
 from ptq_cli.models.fixed_inputs import fixed_earlier, shown_value
-from ptq_cli.models.loading.detect import ModelKind
 from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
 from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.models.loading.source import Axes, Example, ModelSource, SourceFile
+from ptq_cli.models.loading.source import Axes, Example, ModelKind, ModelSource, SourceFile
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import HALF_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
 from ptq_cli.models.preparing.interface import forget_contradicted

@@ -49,7 +49,7 @@ def require_data_output(output: Path, model: Path) -> None:
     """Check that a large model's constants would not overwrite a file that the model is made from."""
     from ptq_cli.models.files.mapped_constants import data_path
     from ptq_cli.models.files.stored import data_files
-    from ptq_cli.models.loading.detect import ModelKind, detect_kind
+    from ptq_cli.models.loading.source import ModelKind, detect_kind
 
     if not model.is_file() or detect_kind(model) is not ModelKind.ONNX:
         return

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ptq_cli.calibdata.dataset.selection import WHOLE, Shard, parse_shard
+from ptq_cli.calibdata.dataset.batches import WHOLE, Shard, parse_shard
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.setup.ranks import find_ranks, require_single
 from ptq_cli.setup.resolve import Resolved

@@ -10,8 +10,8 @@ from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.entry_points import is_entry_point
 from ptq_cli.core.errors import EmptyDataError, InputFileError, OutputFileError
 from ptq_cli.core.files import write_text
-from ptq_cli.core.printable import escaped, visible
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.words import escaped, visible
 from ptq_cli.models.loading.source import ModelSource
 from ptq_cli.plan.target.target_file import known_targets
 from ptq_cli.recipe.locations import map_locations, relative_location

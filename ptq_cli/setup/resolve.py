@@ -11,21 +11,20 @@ import onnx_ir as ir
 from ptq_cli.amax.decide import check_amax_settings
 from ptq_cli.amax.overrides import check_overrides
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.labels import LABEL_NAMES
-from ptq_cli.calibdata.dataset.renaming import rename_arrays
+from ptq_cli.calibdata.dataset.labels import LABEL_NAMES, rename_arrays
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.core.errors import EmptyDataError, GateError, RecipeValueError, UsageError
 from ptq_cli.core.words import parse_size
-from ptq_cli.evaluation.document.generation import GENERATED
+from ptq_cli.evaluation.document.measurement import GENERATED
 from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import has_floor, is_comparison, require_metric
 from ptq_cli.evaluation.metrics.spec import metric_specs, split_output
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.plan.target.target_file import known_targets, load_target
-from ptq_cli.qdq.metadata import TARGET
+from ptq_cli.qdq.read.quantized_file import TARGET
+from ptq_cli.recipe.assignments import settings_to_table
 from ptq_cli.recipe.check import check_recipe
-from ptq_cli.recipe.flags import settings_to_table
 from ptq_cli.recipe.recipe_layers import (
     DEFAULT_PRESET,
     FOLDER_RECIPE,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ptq_cli.core.errors import OutputFileError, PtqError
-from ptq_cli.core.partial_files import PARTIAL_SUFFIX
+from ptq_cli.core.files import PARTIAL_SUFFIX
 
 Tell = Callable[[str], None]
 Found = TypeVar("Found")

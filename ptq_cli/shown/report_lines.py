@@ -1,4 +1,4 @@
-"""How reports are shown: tables, the verdict, warnings, and the status that a command ends with."""
+"""How reports are shown: tables, the verdict, warnings, exit status; and what changed between reports."""
 
 import shlex
 from collections.abc import Sequence
@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report, Reports
+from ptq_cli.report.text import comparison as lines
 from ptq_cli.report.text import summary
+from ptq_cli.report.text.comparison import BEST, trade_off_table
 from ptq_cli.report.text.gates import doubt_lines, gate_table
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.speed import speed_lines
-from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table
+from ptq_cli.report.text.summary import generation_lines, stream_lines, stream_table
 from ptq_cli.terminal.output import (
     add_to_step_summary,
     detail,
@@ -24,7 +26,9 @@ from ptq_cli.terminal.output import (
 from ptq_cli.terminal.phrases import counted, next_step, shown_path
 
 if TYPE_CHECKING:
+    from ptq_cli.evaluation.report_changes import ReportChanges, TradeOffs
     from ptq_cli.pipeline.evaluation.reports import EvaluationResult
+    from ptq_cli.pipeline.run_compare import ComparisonResult
     from ptq_cli.pipeline.run_evaluate import EvaluationShardResult
     from ptq_cli.setup.run_directory import RunDirectory
 
@@ -139,3 +143,34 @@ def exit_status(result: "EvaluationResult | None") -> int:
 def report_status(report: Report) -> int:
     """Return 3 if a gate failed, otherwise 0."""
     return GATE_MISSED if report.verdict == "fail" else DONE
+
+
+def print_comparison(result: "ComparisonResult") -> None:
+    """Print what changed between two reports, or the table of more."""
+    if result.changes is not None:
+        _show_changes(result.changes)
+    else:
+        _show_models(result.found)
+
+
+def _show_changes(comparison: "ReportChanges") -> None:
+    if not comparison.same_samples:
+        say("note: the reports used different data, which also changes the metrics")
+    print_table(lines.change_table(comparison), right=(1, 2, 3, 4))
+    say(lines.size_line(comparison))
+    if latency := lines.latency_line(comparison):
+        say(latency)
+    print_table(lines.difference_table(comparison))
+    print_table(lines.moved_table(comparison))
+    print_table(lines.worse_table(comparison), right=(2, 3, 4))
+    say(lines.worse_line(comparison))
+    if not comparison.changes and not comparison.layers:
+        say("same model, settings, data and versions")
+
+
+def _show_models(found: "TradeOffs") -> None:
+    for note in found.notes:
+        say(f"note: {note}")
+    table = trade_off_table(found)
+    print_table(table, right=tuple(range(1, len(table.header) - 1)))
+    say(BEST)

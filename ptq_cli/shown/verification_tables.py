@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ptq_cli.core.words import format_count
-from ptq_cli.evaluation.proof.graph_differences import DOUBTFUL_DB
-from ptq_cli.evaluation.proof.verification import (
+from ptq_cli.evaluation.verification import (
+    DOUBTFUL_DB,
     KernelComparison,
     KernelDifference,
     OutputDifference,

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ptq_cli.core.printable import visible
+from ptq_cli.core.words import visible
 
 if TYPE_CHECKING:
     from ptq_cli.setup.run_directory import RunDirectory

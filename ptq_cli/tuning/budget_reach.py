@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import NormalDist
 
 from ptq_cli.core.errors import GateError, TuneError, UnreachableBudgetError
-from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.evaluation.document.ladder import BudgetCheck
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.interval import NORMAL_QUANTILE, Flips, largest_drop, smallest_share

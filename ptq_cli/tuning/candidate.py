@@ -1,18 +1,25 @@
-"""Candidates of a tuning: what one is made with, what was measured of it, and which one is tried next.
+"""Candidates of a tuning: how each is made, what was measured of it, which is next, and their checkpoint.
 
 It knows neither models nor data.
 """
 
+import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Protocol
 
-from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError
+from ptq_cli.core.documents import decode, encode, strict_json
+from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, ReportError, StaleCalibrationError
+from ptq_cli.core.files import write_text
+from ptq_cli.core.read_files import read_file
 from ptq_cli.evaluation.document.ladder import INTERRUPTED, LadderStep
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.setup.resumable import Tell, continued
 from ptq_cli.tuning.budget_reach import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
+from ptq_cli.tuning.layer_noise import LayerRanking
 
 SQNR = "sqnr_db"
 
@@ -293,3 +300,57 @@ def _without(names: Sequence[str], left_out: Sequence[str]) -> tuple[str, ...]:
 
 class TimeIsOverError(Exception):
     """The time budget was over while a candidate was made."""
+
+
+@dataclass(kw_only=True)
+class _Content:
+    identity: dict[str, str]
+    compared: dict[str, CandidateMeasurement] = field(default_factory=dict)
+    proven: dict[str, CandidateMeasurement] = field(default_factory=dict)
+    rankings: dict[str, LayerRanking] = field(default_factory=dict)
+    written: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class TuneCheckpoint(_Content):
+    """Measurements by candidate, written to a file after each.
+
+    Attributes:
+        rankings: of the layers, by the key of the candidate that they were ranked for.
+        written: SHA-256 of the candidates that were the best so far and were written.
+        stored: whether it is written at all; several processes of torchrun store nothing.
+    """
+
+    path: Path
+    stored: bool = True
+
+    def save(self) -> None:
+        """Write all of it, if it is stored."""
+        if self.stored:
+            content = _Content(**{item.name: getattr(self, item.name) for item in fields(_Content)})
+            write_text(self.path, json.dumps(encode(content), allow_nan=False))
+
+
+def continued_tuning(path: Path, identity: Mapping[str, str], tell: Tell) -> TuneCheckpoint:
+    """Measurements of an earlier tuning, if it is of the same; otherwise none, and tell why."""
+
+    def refusal(found: _Content) -> str:
+        other = [name for name, value in identity.items() if found.identity.get(name) != value]
+        return f"{other[0]} has changed" if other else ""
+
+    def done(found: _Content) -> str:
+        count = len(found.compared)
+        return f"{count} candidate{'' if count == 1 else 's'}"
+
+    content = continued(path, "tuning", _read, refusal, done, tell)
+    if content is None:
+        return TuneCheckpoint(path=path, identity=dict(identity))
+    return TuneCheckpoint(path=path, **vars(content))
+
+
+def _read(path: Path) -> _Content:
+    try:
+        content: _Content = decode(_Content, strict_json(read_file(path, "checkpoint of a tuning")), "")
+    except (ValueError, RecursionError) as error:
+        raise ReportError("it is damaged", hint="start again with --set run.restart=true") from error
+    return content

@@ -19,39 +19,37 @@ from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.models.static_shapes import reopened
+from ptq_cli.models.fixed_inputs import reopened
+from ptq_cli.pipeline.decide_model import CalibratedModel
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet
 from ptq_cli.pipeline.evaluation.measure_models import evaluate_pass
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
-from ptq_cli.pipeline.exporting.decide_model import CalibratedModel
 from ptq_cli.pipeline.run_calibrate import make_calibration
 from ptq_cli.pipeline.run_export import Exported, make_export
 from ptq_cli.plan.dynamic_layers import dynamic_candidates
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recipe.known_modes import AUTO, DYNAMIC, FLOAT, NONE
+from ptq_cli.recipe.declaration import AUTO, DYNAMIC, FLOAT, NONE
 from ptq_cli.recipe.quantizer_settings import are_plain
 from ptq_cli.recipe.recovery_rungs import REWRITING
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, RecoverySettings, WeightSettings
 from ptq_cli.recover.range_effects import KnownCosts
-from ptq_cli.recover.recovery_data import recovery_data
+from ptq_cli.recover.recovery_context import recovery_data
 from ptq_cli.recover.recovery_effects import Rescaling
 from ptq_cli.recover.rescaling import rescaled
 from ptq_cli.setup.parts import Part, Work
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
-from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement
-from ptq_cli.tuning.layer_noise import layer_noise
-from ptq_cli.tuning.layer_ranking import LOUDEST, LayerRanking, layer_costs
+from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement, TuneCheckpoint
+from ptq_cli.tuning.layer_noise import LOUDEST, LayerRanking, layer_costs, layer_noise
 from ptq_cli.tuning.possible_changes import (
     BLOCK,
     activations_of,
     weight_only_candidates,
     wide_format,
 )
-from ptq_cli.tuning.tuning_checkpoint import TuneCheckpoint
 
 
 @dataclass(frozen=True, kw_only=True)

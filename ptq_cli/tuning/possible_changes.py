@@ -8,7 +8,7 @@ from ptq_cli.core.formats import BY_NAME, BYTE
 from ptq_cli.models.graph_reading import every_node, input_at, rank_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.recipe.known_modes import ROUND
+from ptq_cli.recipe.declaration import ROUND
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.quantizer_settings import are_plain, weight_family
 from ptq_cli.recipe.schema import Recipe

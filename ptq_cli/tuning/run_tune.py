@@ -16,27 +16,33 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.words import parse_duration
 from ptq_cli.evaluation.document.ladder import INTERRUPTED, Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.latency.latency_preference import profile_here
+from ptq_cli.latency.measure_profile import profile_here
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.evaluation.reports import EvaluationResult
-from ptq_cli.pipeline.exporting.exported_file import Pair
+from ptq_cli.pipeline.exported_file import Pair
 from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.run_quantize import asks_for_evaluation
 from ptq_cli.recipe.assignments import Once
-from ptq_cli.recipe.known_modes import AUTO, IN_FLOAT, RUNGS
+from ptq_cli.recipe.declaration import AUTO, IN_FLOAT, RUNGS
 from ptq_cli.recipe.recovery_rungs import REWRITING, needs_ranges, recovery_rungs
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY
-from ptq_cli.report.text.tuning import budgeted, written
+from ptq_cli.report.text.summary import budgeted, written
 from ptq_cli.setup.parts import Part, Work, opened_part
 from ptq_cli.setup.resolve import Request, Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.tuning.budget_reach import decision_recipe
-from ptq_cli.tuning.candidate import SQNR, Candidate, TimeIsOverError, TuningSearch
+from ptq_cli.tuning.candidate import (
+    SQNR,
+    Candidate,
+    TimeIsOverError,
+    TuneCheckpoint,
+    TuningSearch,
+    continued_tuning,
+)
 from ptq_cli.tuning.candidate_models import CandidateCalibrations, CandidateModels
 from ptq_cli.tuning.possible_changes import slow_rungs, why_not_wide
-from ptq_cli.tuning.tuning_checkpoint import TuneCheckpoint, continued_tuning
 from ptq_cli.tuning.tuning_subject import TuningSubject, open_tuning, tuning_identity
 
 STAGE = "tune"

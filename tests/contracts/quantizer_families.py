@@ -11,11 +11,13 @@ from ptq_cli.quantizers.assign import assignment_probabilities, quantize_to_cent
 from ptq_cli.quantizers.automatic_scale import AutoScale
 from ptq_cli.quantizers.center_indices import CenterQuantizer
 from ptq_cli.quantizers.fixed_point_integers import fixed_point
-from ptq_cli.quantizers.scaled.affine_quantize import fake_quantize_affine
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
 from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3
-from ptq_cli.quantizers.scaled.learned_quantize import learned_fake_quantize
-from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import (
+    fake_quantize,
+    fake_quantize_affine,
+    learned_fake_quantize,
+)
 from ptq_cli.quantizers.scaled.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant
 from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
 from ptq_cli.quantizers.step import round_through

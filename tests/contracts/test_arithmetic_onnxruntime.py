@@ -19,7 +19,7 @@ from ptq_cli.core.arithmetic import (
     scale_from_amax,
 )
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat, PerAxis, PerTensor
-from ptq_cli.quantizers.scaled import affine_quantize as affine
+from ptq_cli.quantizers.scaled import scaled_quantize as affine
 from ptq_cli.quantizers.scaled import scaled_quantize as scaled
 from tests.contracts.plain_runtime import EXTREMES, assert_same_bits, session_of
 from tests.each_case import each_case

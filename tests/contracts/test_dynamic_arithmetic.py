@@ -11,7 +11,7 @@ import pytest
 
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.read.dynamic_parts import dynamic_parts
+from ptq_cli.qdq.read.stored_constants import dynamic_parts
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
 from tests.each_case import each_case

@@ -22,8 +22,8 @@ from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import WeightSettings
-from ptq_cli.recover.decided_model import with_opset
-from ptq_cli.runtime.onnxruntime_engine import count_kernels
+from ptq_cli.recover.quantized_layer import with_opset
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.contracts.plain_runtime import plain_session
 from tests.each_case import each_case
 from tests.placements import PLAIN_WEIGHTS, placed

@@ -21,7 +21,7 @@ from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults
-from ptq_cli.runtime.onnxruntime_engine import find_kernels
+from ptq_cli.runtime.engine_registry import find_kernels
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 from tests.each_case import each_case

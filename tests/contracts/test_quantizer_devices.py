@@ -8,8 +8,7 @@ from ptq_cli.quantizers.assign import quantize_to_centers, soft_assign
 from ptq_cli.quantizers.fixed_point_integers import fixed_point
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
 from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3
-from ptq_cli.quantizers.scaled.learned_quantize import learned_fake_quantize
-from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, learned_fake_quantize
 from ptq_cli.quantizers.scaled.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant, tensor_quant
 from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
 from tests.each_case import each_case

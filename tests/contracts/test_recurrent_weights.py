@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.analysis.constant_rows import use_of
+from ptq_cli.analysis.tensor_rows import use_of
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import tensor_recipe
@@ -22,8 +22,8 @@ from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import WeightSettings
-from ptq_cli.recover.decided_model import with_opset
-from ptq_cli.runtime.onnxruntime_engine import count_kernels
+from ptq_cli.recover.quantized_layer import with_opset
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.contracts.ops.case import graph
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db

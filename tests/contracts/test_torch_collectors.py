@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.calibration.collect import make_torch_collector
-from ptq_cli.collectors import torch_collectors, torch_kernels
+from ptq_cli.collectors import torch_collectors
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.collectors.torch_collectors import TorchHistogramCollector
@@ -127,7 +127,7 @@ def test_what_is_not_finite_is_reported_and_not_added(method: str, array: np.nda
 
 @each_case("size", [1, 255, 256, 257, 1024, 3001])
 def test_parts_of_a_tensor_join_to_it(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_kernels, "PART_VALUES", 256)
+    monkeypatch.setattr(torch_collectors, "PART_VALUES", 256)
     values = NORMAL[:size] * np.float32(1e-3)
     require_same(*on_both("histogram", [values, values * np.float32(2e-36), values * 50]))
 
@@ -181,7 +181,7 @@ def test_on_a_gpu_the_bytes_are_those_of_numba(method: str, gpu: str) -> None:
 
 @pytest.mark.gpu
 def test_on_a_gpu_a_tensor_in_several_parts_is_counted_whole(gpu: str) -> None:
-    values = np.resize(NORMAL, 2 * torch_kernels.PART_VALUES + 12_345)
+    values = np.resize(NORMAL, 2 * torch_collectors.PART_VALUES + 12_345)
     require_same(*on_both("histogram", [values, values * np.float32(1e-20), values * np.float32(1e3)], gpu))
 
 

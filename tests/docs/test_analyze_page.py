@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from ptq_cli.evaluation.document.tensor_rows import Cause
+from ptq_cli.evaluation.document.analysis_document import Cause
 from tools.pages.page_blocks import blocks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "analyze.md").read_text(encoding="utf-8")

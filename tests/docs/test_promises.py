@@ -12,9 +12,8 @@ from ptq_cli.collectors import calibration_file
 from ptq_cli.core import errors
 from ptq_cli.core.process import INTERRUPTED, TERMINATED
 from ptq_cli.evaluation.document.analysis_document import Analysis
-from ptq_cli.evaluation.document.details import Details
 from ptq_cli.evaluation.document.ladder import Ladder
-from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.evaluation.document.report_document import Details, Report
 from tests.each_case import each_case
 from tools import environments
 

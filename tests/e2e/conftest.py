@@ -21,7 +21,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.cli.document_registry import COMMANDS, document_type
+from ptq_cli.cli.commands.recipe import COMMANDS, document_type
 from ptq_cli.cli.main import run
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.json_schema import documents_schema

@@ -11,11 +11,11 @@ import ptq_cli
 from ptq_cli.core.documents import to_json
 from ptq_cli.latency.measure_profile import operators_digest, runtime_version
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
-from ptq_cli.qdq.metadata import FLOAT_LAYERS
+from ptq_cli.placement.fastest_placement import MachineProfile, NodeTimes
+from ptq_cli.qdq.read.quantized_file import FLOAT_LAYERS
 from ptq_cli.recover import float_layers
-from ptq_cli.recover.float_steps import Steps
-from ptq_cli.shown.recovery_lines import float_lines
+from ptq_cli.recover.float_layers import Steps
+from ptq_cli.shown.export_lines import float_lines
 from tests.e2e.test_recover import correlated
 from tests.unit.plan.graphs import build
 

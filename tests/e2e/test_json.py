@@ -8,7 +8,7 @@ import click
 import jsonschema
 import pytest
 
-from ptq_cli.cli.document_registry import COMMANDS, FILES
+from ptq_cli.cli.commands.recipe import COMMANDS, FILES
 from ptq_cli.cli.main import cli
 from tests.e2e.conftest import Ptq, Refuse
 

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import ptq_cli
-from ptq_cli.runtime.onnxruntime_engine import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 
 MODELS = (
     "model.pt",

@@ -13,10 +13,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from ptq_cli.evaluation.report_changes import compare_reports, layer_differences
-from ptq_cli.evaluation.trade_offs import trade_offs
-from ptq_cli.report.html.comparison_page import render_comparison
-from ptq_cli.report.html.page_view import render_page
+from ptq_cli.evaluation.report_changes import compare_reports, layer_differences, trade_offs
+from ptq_cli.report.html.page_view import render_comparison, render_page
 from tests.browser import CONTRAST, PHONE, set_screen, start_browser
 from tests.pages import Network
 from tests.unit.evaluation.document.test_ladder import LADDER

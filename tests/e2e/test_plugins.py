@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from ptq_cli.core.plugins import AMAX_METHODS, METRICS, TARGETS
+from ptq_cli.core.entry_points import AMAX_METHODS, METRICS, TARGETS
 from tests.e2e.conftest import Ptq, Refuse
 
 SAMPLE = Path(__file__).parent / "sample_plugin"

@@ -12,7 +12,7 @@ import pytest
 
 from ptq_cli.core.documents import read_document
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.placement.machine_profile import MachineProfile
+from ptq_cli.placement.fastest_placement import MachineProfile
 from tests.unit.plan.graphs import build
 
 TINY_HEAD = """(float[N,32,32,32] x) => (float[] y) <float[32,32,3,3] w, float[8,8] d, int64[3] t = {0,-1,8}>
@@ -102,7 +102,7 @@ def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
 ):
     (folder / "slow.json").write_text(json.dumps({**json.loads(written(profile, 10.0, 30.0)), **change}))
     slow = read_document(MachineProfile, folder / "slow.json")
-    monkeypatch.setattr("ptq_cli.latency.latency_preference.profile_here", lambda *_, **__: slow)
+    monkeypatch.setattr("ptq_cli.latency.measure_profile.profile_here", lambda *_, **__: slow)
     before = (folder / "ptq-run/model.int8.onnx").read_bytes()
     outcome = ptq("export --prefer latency")
     assert outcome.status == 0 and f"warning: layers were not placed by latency: {said}" in outcome.out

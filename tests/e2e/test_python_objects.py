@@ -148,7 +148,7 @@ def test_a_state_dict_is_not_a_model() -> None:
 
 def test_an_object_of_another_process_is_gone(proto: onnx.ModelProto) -> None:
     with pytest.raises(EntryPointError, match="it was passed as a Python object"):
-        ptq_cli.calibrate(proto, data="ptq_cli.api.passed_objects:DataLoader_0123456789abcdef")
+        ptq_cli.calibrate(proto, data="ptq_cli.api.requests:DataLoader_0123456789abcdef")
 
 
 def largest(tensor: str) -> float:

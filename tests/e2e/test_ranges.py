@@ -14,11 +14,11 @@ from ptq_cli.core.formats import UINT8
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.metadata import RANGES, RECOVERY
+from ptq_cli.qdq.read.quantized_file import RANGES, RECOVERY
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
 from ptq_cli.recover.range_effects import Trials, range_costs
-from ptq_cli.shown.recovery_lines import ranges_line
+from ptq_cli.shown.export_lines import ranges_line
 from tests.e2e.test_recover import CONVOLUTIONS, SEQUENCES, correlated
 from tests.placements import PLAIN_WEIGHTS
 from tests.unit.plan.graphs import build

@@ -16,7 +16,7 @@ import ptq_cli
 from ptq_cli.core import process
 from ptq_cli.core.progress import Progress, RungProgress, silent
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.qdq.metadata import RECOVERY
+from ptq_cli.qdq.read.quantized_file import RECOVERY
 from ptq_cli.recover import recover_rounding as recovering
 from tests.own_process import own_process
 from tests.unit.plan.graphs import build
@@ -192,7 +192,7 @@ def test_what_makes_the_output_worse_is_not_kept(quantize, monkeypatch, capfd):
     assert not result.recovery.kept
     assert onnx.load(result.output).graph == plain.graph
     assert json.loads(ir.load(result.output).metadata_props[RECOVERY])[0]["kept"] is False
-    from ptq_cli.shown.recovery_lines import recovery_lines
+    from ptq_cli.shown.export_lines import recovery_lines
 
     (line,) = recovery_lines(result.recovery)
     assert line.startswith(
@@ -224,7 +224,7 @@ def test_a_pass_that_changed_nothing_says_so(quantize: Quantize) -> None:
     recovery = quantize(text, (1,), weight_granularity="tensor").recovery
     (found,) = recovery.effects
     assert (list(found.layers), found.changed, found.kept) == (["only"], False, False)
-    from ptq_cli.shown.recovery_lines import recovery_lines
+    from ptq_cli.shown.export_lines import recovery_lines
 
     (line,) = recovery_lines(recovery)
     assert line == "note: nothing was recovered (round): no better integers, scales or biases were found"

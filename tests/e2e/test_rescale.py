@@ -14,7 +14,7 @@ from ptq_cli.core.errors import StaleCalibrationError
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
-from ptq_cli.qdq.metadata import RESCALED
+from ptq_cli.qdq.read.quantized_file import RESCALED
 from ptq_cli.recover.output_noise import noise_of, sqnr_of
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build

@@ -9,9 +9,9 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from ptq_cli.evaluation import verification as file_saturation
 from ptq_cli.evaluation.document.report_document import SaturatingLayer, Saturation
-from ptq_cli.evaluation.proof import saturation as file_saturation
-from ptq_cli.evaluation.proof.saturation import saturates_here
+from ptq_cli.evaluation.verification import saturates_here
 from ptq_cli.plan.target.target_file import load_target
 from tests.e2e.conftest import Ptq
 

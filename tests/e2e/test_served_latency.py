@@ -14,7 +14,7 @@ import ptq_cli
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.evaluation.latency import LatencyTurns
 from ptq_cli.runtime.engine import Model
-from ptq_cli.runtime.onnxruntime_engine import ONNX_RUNTIME, OnnxRuntime
+from ptq_cli.runtime.engine_registry import ONNX_RUNTIME, OnnxRuntime
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.timing import Turns
 

@@ -18,7 +18,7 @@ from ptq_cli.cli.main import COMMANDS as NAMES
 from ptq_cli.cli.main import run
 from ptq_cli.report.text.numbers import Table
 from ptq_cli.terminal import output
-from ptq_cli.terminal.table_layout import column_widths
+from ptq_cli.terminal.output import column_widths
 from tests.e2e.conftest import SAMPLES
 
 HOSTILE = "evil\x1b[2J\x1b]0;title\x07[red]layer[/red]\nsecond line"

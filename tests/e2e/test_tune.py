@@ -15,7 +15,7 @@ from ptq_cli.cli.main import run as run_ptq
 from ptq_cli.core.errors import EmptyDataError, LabelError, TimeBudgetError, TuneError, UnreachableBudgetError
 from ptq_cli.evaluation.document.ladder import INTERRUPTED
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.recipe.known_modes import RUNGS
+from ptq_cli.recipe.declaration import RUNGS
 from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.tuning import candidate_models
 from ptq_cli.tuning.candidate import NO_MORE_RUNGS, NO_MORE_TIME

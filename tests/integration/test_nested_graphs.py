@@ -8,7 +8,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.onnxruntime_engine import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db
 

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.runtime.onnxruntime_engine import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 from tests.each_case import each_case

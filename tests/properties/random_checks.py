@@ -16,7 +16,7 @@ from onnx import TensorProto
 import ptq_cli
 from ptq_cli.core.errors import NothingToQuantizeError, PtqError, RuntimeFailedError
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.proof.graph_differences import CLEAR_DB
+from ptq_cli.evaluation.verification import CLEAR_DB
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.kernels_apart import kernels_apart
 from ptq_cli.qdq.read.quantized_file import with_types

@@ -10,7 +10,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.operators import OUT_OF_PLACE, prove_operators
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.write.new_nodes import NewNodes
-from ptq_cli.runtime.onnxruntime_engine import find_kernels
+from ptq_cli.runtime.engine_registry import find_kernels
 from tests.each_case import each_case
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import build

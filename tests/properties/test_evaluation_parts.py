@@ -4,18 +4,17 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.calibdata.dataset.selection import Selection, Shard
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, Shard
 from ptq_cli.core.documents import encode
 from ptq_cli.core.trust import trust_code
 from ptq_cli.evaluation.metrics import base as block_sums
 from ptq_cli.evaluation.metrics.base import BlockSums, Recorded
 from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS
 from ptq_cli.evaluation.metrics.spec import MetricSpec
-from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.comparisons import ChangeCollector
 from ptq_cli.evaluation.runs.evaluator import Evaluator, ModelOutputs
 from ptq_cli.evaluation.runs.judged import judged_metrics
-from ptq_cli.evaluation.runs.parts import (
+from ptq_cli.evaluation.runs.run_models import (
     MeasuredBatch,
     PartEvaluator,
     joined_batches,

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from ptq_cli.qdq.metadata import OVERRIDES
+from ptq_cli.qdq.read.quantized_file import OVERRIDES
 from tests.e2e.conftest import Ptq, folder, make_onnx, make_weights, ptq, snapshot, template
 from tests.properties.fuzz.hostile_texts import HOSTILE, places, replaced
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.amax.finish import BiasNeed
+from ptq_cli.amax.decide import BiasNeed
 from ptq_cli.core.arithmetic import quantize
 from ptq_cli.core.formats import INT8_NARROW
 from ptq_cli.core.pair_sums import (
@@ -19,9 +19,8 @@ from ptq_cli.core.pair_sums import (
 )
 from ptq_cli.placement.weight_families import weight_quantizer, weight_site
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.write.integer_storage import in_memory
 from ptq_cli.qdq.write.site_parameters import decide_weight
-from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
+from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, in_memory
 from ptq_cli.recipe.quantizer_families import (
     DorefaWeights,
     FixedPointWeights,

@@ -9,8 +9,7 @@ from hypothesis.extra import numpy as hnp
 from ptq_cli.core import arithmetic
 from ptq_cli.core.formats import IntegerFormat, PerAxis
 from ptq_cli.quantizers import straight_through
-from ptq_cli.quantizers.scaled.affine_quantize import fake_quantize_affine
-from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, fake_quantize_affine, quantize
 
 bits = st.integers(2, 8)
 amaxes = st.floats(2.0**-23, 2.0**100, width=32)

@@ -1,14 +1,82 @@
-"""Batches, and streams of them: cut, joined to one size, and checked for NaN and Inf."""
+"""Batches, and streams of them: cut, joined, checked for NaN and Inf, decoded ahead, and those of one shard.
 
+Shards get whole batches and never single samples: a shard runs exactly the batches that a single run would
+have run, so its activations are the same to the last bit, even where a sum depends on the batch's size.
+"""
+
+import queue
+import re
+import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
-from ptq_cli.core.errors import NonFiniteDataError
+from ptq_cli.core.errors import NonFiniteDataError, UsageError
 from ptq_cli.core.tensors import Array
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Shard ``number`` of ``count``, from 1 on: batch ``b``, counted from 0, is of ``b mod count + 1``."""
+
+    number: int = 1
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
+WHOLE = Shard()  # the single shard that holds every batch
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The batches of a shard, without its first ones.
+
+    Attributes:
+        done: how many batches at its start are left out.
+
+    Example:
+        >>> selection = Selection(Shard(2, 3), done=1)
+        >>> [number for number in range(12) if number in selection]
+        [4, 7, 10]
+    """
+
+    shard: Shard = WHOLE
+    done: int = 0
+
+    def __contains__(self, number: int) -> bool:
+        turn, place = divmod(number, self.shard.count)
+        return place == self.shard.number - 1 and turn >= self.done
+
+    def samples(self, total: int, batch_size: int) -> int:
+        """Return how many samples are selected from a data set with ``total`` samples."""
+        first = (self.done * self.shard.count + self.shard.number - 1) * batch_size
+        starts = range(first, total, self.shard.count * batch_size)
+        # Only the last batch of the data set can be smaller.
+        return batch_size * len(starts) - max(starts[-1] + batch_size - total, 0) if starts else 0
+
+
+EVERY_BATCH = Selection()
+
+
+def parse_shard(text: str) -> Shard:
+    """Return the shard that ``--shard 2/8`` names."""
+    hint = "--shard 2/8 is the second of eight"
+    match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text)
+    if match is None:
+        raise UsageError(f"--shard '{text[:40]}' is not of the form K/N", hint=hint)
+    shard = Shard(int(match[1]), int(match[2]))
+    if not shard.count:
+        raise UsageError(f"there is no shard '{text}': the number of shards must be at least 1", hint=hint)
+    if not 1 <= shard.number <= shard.count:
+        raise UsageError(
+            f"there is no shard '{text}': {shard.count} shards are numbered from 1 to {shard.count}",
+            hint=hint,
+        )
+    return shard
 
 
 @dataclass(frozen=True)
@@ -214,3 +282,63 @@ def checked(batches: Generator[Batch]) -> Generator[Batch]:
         for batch in given:
             require_finite(batch)
             yield batch
+
+
+_SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_TO_END = 1.0  # for a batch that is no longer needed; a callable may block for long
+
+
+DECODED_AHEAD = 1  # batches: one thread decodes, and a batch may take as much memory as the model
+
+
+def decoded_ahead(batches: Iterable[Batch], count: int = DECODED_AHEAD) -> Generator[Batch]:
+    """Yield the same batches in the same order, up to ``count`` of them decoded before they are asked for.
+
+    A thread of its own iterates, unless ``count`` is 0; what it has yielded must not change. What it raises
+    comes after the batches before it.
+    """
+    if not count:
+        yield from batches
+        return
+    waiting: queue.Queue[Batch | BaseException | None] = queue.Queue(count)
+    stopped = threading.Event()
+    thread = threading.Thread(target=_decode, args=(batches, waiting, stopped), name="decode", daemon=True)
+    thread.start()
+    try:
+        while (item := waiting.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        # Also where the reader stops early, because of an error or Ctrl-C.
+        stopped.set()
+        thread.join(_SECONDS_TO_END)
+
+
+def _decode(
+    batches: Iterable[Batch], waiting: "queue.Queue[Batch | BaseException | None]", stopped: threading.Event
+) -> None:
+    try:
+        for batch in batches:
+            _put(waiting, batch, stopped)
+            if stopped.is_set():
+                return
+        _put(waiting, None, stopped)
+    except BaseException as error:  # noqa: BLE001 - it is raised again by the reader
+        _put(waiting, error, stopped)
+    finally:
+        if isinstance(batches, Generator):
+            batches.close()  # Closes its files, in the thread that opened them.
+
+
+def _put(
+    waiting: "queue.Queue[Batch | BaseException | None]",
+    item: Batch | BaseException | None,
+    stopped: threading.Event,
+) -> None:
+    while not stopped.is_set():
+        try:
+            waiting.put(item, timeout=_SECONDS_BETWEEN_LOOKS)
+        except queue.Full:
+            continue
+        return

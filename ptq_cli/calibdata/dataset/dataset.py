@@ -8,8 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.calibdata.dataset.selection import EVERY_BATCH, Selection
+from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Batch, Selection
 from ptq_cli.core.errors import DataShapeError, RecipeValueError
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import entry_option

@@ -8,9 +8,8 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.batches import Batch, cut, rebatch
+from ptq_cli.calibdata.dataset.batches import Batch, Selection, cut, rebatch
 from ptq_cli.calibdata.dataset.dataset import Dataset, DatasetView
-from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.core.tensors import TensorSpec
 
 BLOCK = 100  # Units among which the share is exact, so that data that is sorted by class is divided evenly

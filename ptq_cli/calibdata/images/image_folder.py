@@ -9,10 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
 from ptq_cli.calibdata.dataset.data_files import SUFFIXES, escaped_name, is_image, unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
-from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.images.image_decoding import decode_image, image_size
 from ptq_cli.calibdata.images.image_settings import (
     CHANNELS,

@@ -11,8 +11,8 @@ from ptq_cli.core.errors import (
     DataShapeError,
     RecipeValueError,
 )
-from ptq_cli.core.known_names import did_you_mean
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.recipe.sections import ImageSettings
 
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}

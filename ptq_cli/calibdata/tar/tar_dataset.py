@@ -11,10 +11,9 @@ from typing import IO, Self, cast
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
 from ptq_cli.calibdata.dataset.data_files import digest_files, escaped_name, unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
-from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.images.image_settings import (
     check_image_settings,
     image_spec,

@@ -10,14 +10,22 @@ from typing import Self
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibdata.dataset.batches import Batch, Selection
 from ptq_cli.calibdata.dataset.data_files import digest_files
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import as_labels
-from ptq_cli.calibdata.dataset.selection import Selection
 from ptq_cli.calibdata.text.text_rows import columns_of, kind_of, text_rows
-from ptq_cli.calibdata.text.token_arrays import IDS, ArrayLayout, require_tokens, window_of
-from ptq_cli.calibdata.text.token_samples import TokenSample, pieces_of, samples_of, singly, windows_of
+from ptq_cli.calibdata.text.token_samples import (
+    IDS,
+    ArrayLayout,
+    TokenSample,
+    pieces_of,
+    require_tokens,
+    samples_of,
+    singly,
+    window_of,
+    windows_of,
+)
 from ptq_cli.calibdata.text.tokenizer import TextTokenizer
 from ptq_cli.core.errors import SequenceLengthError
 from ptq_cli.core.tensors import Array, TensorSpec, is_cache, rows_of

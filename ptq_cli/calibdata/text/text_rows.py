@@ -17,7 +17,7 @@ from ptq_cli.core.errors import (
     InputFileError,
     LabelError,
 )
-from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.words import did_you_mean
 
 TEXT_SUFFIXES = (".txt", ".jsonl", ".ndjson")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")

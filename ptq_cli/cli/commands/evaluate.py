@@ -6,16 +6,19 @@ from typing import Any
 
 import click
 
-from ptq_cli.terminal.options.gate_options import (
+from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, argument, option
+from ptq_cli.terminal.options.model_options import (
+    ENGINE,
     GENERATE,
     LATENCY_LIMIT,
     LIMITS,
     METRIC,
     PORTABLE,
     REGRESSION,
+    RESTART,
+    SHARD,
+    data_option,
 )
-from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, argument, option
-from ptq_cli.terminal.options.model_options import ENGINE, RESTART, SHARD, data_option
 from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN, once_from, request_from, take
 
 

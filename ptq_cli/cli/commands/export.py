@@ -142,10 +142,10 @@ def command(
 
 def _export_float(request: "Request", output: Path | None, *, as_json: bool) -> None:
     from ptq_cli.core.errors import UsageError
+    from ptq_cli.folders.evaluate_folder import PreparedFolder, run_prepare_folder
     from ptq_cli.folders.model_folder import names_folder
-    from ptq_cli.folders.verify_folder import PreparedFolder, run_prepare_folder
     from ptq_cli.pipeline.run_prepare import run_prepare
-    from ptq_cli.shown.preparation_lines import print_prepared
+    from ptq_cli.shown.export_lines import print_prepared
     from ptq_cli.terminal.output import print_json
 
     if output is None:

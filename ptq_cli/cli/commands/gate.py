@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from ptq_cli.terminal.options.gate_options import (
+from ptq_cli.terminal.options.help_sections import SectionCommand, argument
+from ptq_cli.terminal.options.model_options import (
     LATENCY_LIMIT,
     LIMITS,
     MAX_SIZE,
@@ -13,7 +14,6 @@ from ptq_cli.terminal.options.gate_options import (
     REGRESSION,
     STRICT,
 )
-from ptq_cli.terminal.options.help_sections import SectionCommand, argument
 from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, set_option, settings_from, take
 
 

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.terminal.options.gate_options import LIMITS, METRIC
 from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, option
 from ptq_cli.terminal.options.model_options import (
     AMAX,
     ARCH,
     CALIBRATION,
     EVALUATION_DATA,
+    LIMITS,
     METHOD,
+    METRIC,
     MODEL_ARGUMENT,
     QUANTIZATION,
     TARGET,

@@ -1,7 +1,12 @@
-"""``ptq recipe``: recipes as files of their own."""
+"""``ptq recipe``: recipes as files of their own, and the schemas of all documents.
+
+The types are named here, and imported when a schema is made: they are what the verbs return, which take a
+second to import.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +18,87 @@ from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, TALK, request
 
 if TYPE_CHECKING:
     from ptq_cli.setup.recipes import CheckedRecipe, NewRecipe
+
+
+TITLE = "What the commands of ptq print with --json"
+REPORT = "evaluation.document.report_document:Report"
+REPORTS = "evaluation.document.report_document:Reports"
+RECIPE = "ptq.toml"
+
+FILES: Mapping[str, str] = {
+    "report.json": REPORT,
+    "analysis.json": "evaluation.document.analysis_document:Analysis",
+    "details.json": "evaluation.document.details:Details",
+    "devices.json": "evaluation.document.device_document:DeviceAnswers",
+    "tune.json": "evaluation.document.ladder:Ladder",
+    "bench.json": "latency.run_bench:BenchResult",
+    "drift.json": "monitoring.drift_document:Drift",
+}
+"""By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
+
+COMMANDS: Mapping[str, tuple[str, ...]] = {
+    "calibrate": ("pipeline.run_calibrate:CalibrationResult",),
+    "export": (
+        "pipeline.run_export:ExportResult",
+        "pipeline.run_prepare:PrepareResult",
+        "folders.verify_folder:PreparedFolder",
+    ),
+    "evaluate": (REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
+    "quantize": ("pipeline.run_quantize:QuantizationResult", "folders.quantize_folder:FolderResult"),
+    "tune": ("tuning.run_tune:TuneResult",),
+    "analyze": (FILES["analysis.json"],),
+    "inspect": (
+        "pipeline.run_inspect:Inspection",
+        "pipeline.views.calibration_view:CalibrationView",
+        "pipeline.views.calibration_view:Explanation",
+    ),
+    "verify": (
+        "evaluation.proof.verification:Verification",
+        "folders.verify_folder:VerifiedFolder",
+        "devices.run_cases:PackedCases",
+        FILES["devices.json"],
+    ),
+    "bench": (FILES["bench.json"], "latency.run_profile:ProfileResult"),
+    "drift": (FILES["drift.json"],),
+    "merge": ("pipeline.run_merge:MergeResult", REPORT, REPORTS),
+    "gate": ("evaluation.document.gate_result:Judgement",),
+    "report": (
+        "pipeline.evaluation.report_page:PageResult",
+        "evaluation.report_changes:ReportChanges",
+        "evaluation.trade_offs:TradeOffs",
+    ),
+    "recipe init": ("setup.recipes:NewRecipe",),
+    "recipe check": ("setup.recipes:CheckedRecipes",),
+    "recipe keys": ("recipe.assignments:Keys",),
+}
+"""By the command's words: what it may print, the usual one first."""
+
+
+def document_type(name: str) -> type:
+    """Return the type that an entry of the tables above names."""
+    module, _, kind = name.partition(":")
+    found: type = getattr(import_module(f"ptq_cli.{module}"), kind)
+    return found
+
+
+def command_types() -> dict[str, list[type]]:
+    """Return what each command may print."""
+    return {command: list(map(document_type, names)) for command, names in COMMANDS.items()}
+
+
+def schema_of(name: str) -> str:
+    """Return the JSON Schema of a recipe, of a file, or of what a command prints with ``--json``."""
+    from ptq_cli.core.json_schema import document_schema, file_schema
+    from ptq_cli.core.words import require_known
+    from ptq_cli.setup.recipe_schema import recipe_schema
+
+    require_known("document", name, [RECIPE, *COMMANDS, *FILES])
+    if name == RECIPE:
+        return recipe_schema()
+    if name in FILES:
+        return file_schema(document_type(FILES[name]))
+    return document_schema(f"What ptq {name} prints with --json", list(map(document_type, COMMANDS[name])))
+
 
 DEFAULT_OUTPUT = "ptq.toml"
 
@@ -178,7 +264,6 @@ def schema(document: tuple[str, ...], output: Path | None) -> None:
     keys than those of its format version; that of a command allows more keys, because later versions may add
     some.
     """
-    from ptq_cli.cli.document_registry import schema_of
     from ptq_cli.core.files import write_text
     from ptq_cli.terminal.output import say
     from ptq_cli.terminal.phrases import shown_path

@@ -69,7 +69,7 @@ def command(
 
 def _compare(reports: tuple[Path, ...], metric: str | None, page: Path | None, *, as_json: bool) -> None:
     from ptq_cli.pipeline.run_compare import run_compare_models
-    from ptq_cli.shown.comparison_tables import print_comparison
+    from ptq_cli.shown.report_lines import print_comparison
     from ptq_cli.terminal.output import print_json, say
     from ptq_cli.terminal.phrases import shown_path
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.devices.case_options import CASES, require_one_use
-from ptq_cli.terminal.options.gate_options import PORTABLE
+from ptq_cli.devices.verify_cases import CASES, require_one_use
 from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.terminal.options.model_options import (
     ENGINE,
     MODEL_ARGUMENT,
+    PORTABLE,
     data_option,
     target_option,
 )
@@ -107,7 +107,7 @@ def command(
         return _pack(request, run, model, pack, samples, made_up=random_inputs, as_json=as_json)
     asked = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     if model is not None and is_folder(model):
-        from ptq_cli.folders.verify_folder import VerifiedFolder, run_verify_folder
+        from ptq_cli.folders.evaluate_folder import VerifiedFolder, run_verify_folder
 
         with shown_progress() as progress:
             results = run_verify_folder(request, RunDirectory(run), model, asked, progress)
@@ -136,8 +136,8 @@ def _pack(
     made_up: bool,
     as_json: bool,
 ) -> int:
-    from ptq_cli.devices.case_tables import print_packed
     from ptq_cli.devices.run_cases import SAMPLES, run_pack
+    from ptq_cli.devices.verify_cases import print_packed
     from ptq_cli.setup.run_directory import RunDirectory
     from ptq_cli.terminal.output import print_json
     from ptq_cli.terminal.progress_bar import shown_progress
@@ -160,10 +160,10 @@ def _compare_answers(
     *,
     as_json: bool,
 ) -> int:
-    from ptq_cli.devices.case_tables import print_answers
-    from ptq_cli.devices.run_answers import run_answers, write_answers
+    from ptq_cli.devices.device_answers import run_answers, write_answers
+    from ptq_cli.devices.verify_cases import print_answers
     from ptq_cli.evaluation.limits import MIN_FLAG, parse_limits
-    from ptq_cli.report.text.device_table import answers_to_markdown
+    from ptq_cli.report.text.markdown import answers_to_markdown
     from ptq_cli.setup.run_directory import RunDirectory
     from ptq_cli.shown.report_lines import GATE_MISSED
     from ptq_cli.terminal.output import add_to_step_summary, print_json

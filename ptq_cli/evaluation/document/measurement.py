@@ -1,4 +1,4 @@
-"""Measurement of a metric in a report: its values, and the intervals, flips and hits that agree with them."""
+"""Measurement of a metric in a report: values, intervals, flips and hits, errors by step, continuations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -217,3 +217,82 @@ class AccuracyLevel:
     level: Annotated[Annotated[int, AtLeast(0)], "0 to 4."]
     reported: Annotated[bool, "The metrics of the report were measured at this level."]
     values: Annotated[dict[str, float], "Of the quantized model, by metric."]
+
+
+Count = Annotated[int, AtLeast(0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepErrors:
+    """What was measured at neighboring steps of all recordings that have them."""
+
+    step: Annotated[Count, "The first of the steps, counted from 0."]
+    steps: Annotated[Annotated[int, AtLeast(1)], "How many there are."]
+    samples: Annotated[Count, "How many steps of recordings were seen there."]
+    free: Annotated[dict[str, float], "Of the quantized model on its own states, by metric."]
+    forced: Annotated[dict[str, float], "Of the quantized model on the float model's states."]
+    of_float: Annotated[dict[str, float], "Of the float model, for metrics with labels."] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDrift:
+    """How much worse a metric is in the last tenth of each recording than in the first."""
+
+    metric: Annotated[str, "Its name."]
+    unit: Annotated[Unit, "Of the values."]
+    first: Annotated[float, "In the first tenth: the value, or the drop of a metric with labels."]
+    last: Annotated[float, "In the last tenth."]
+    loss: Annotated[float, "How much worse the last tenth is."]
+    forced_loss: Annotated[float, "The same on the float model's states."]
+    interval: Annotated[
+        Interval | None, "Of loss, from resampled recordings; None if there are too few of them."
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stream:
+    """How a quantized model that reads its own states departs from the float model."""
+
+    carried: Annotated[dict[str, str], "The input that each output is at the next step."]
+    recordings: Annotated[Count, "How many were run."]
+    longest: Annotated[Count, "Steps of the longest."]
+    forced: Annotated[
+        tuple[Measurement, ...], "What was measured with the float model's states at each step."
+    ]
+    curve: Annotated[tuple[StepErrors, ...], "Errors by step, at most a hundred points."]
+    worst_step: Annotated[Count, "Where the SQNR of the first output is lowest, on its own states."]
+    drifts: Annotated[tuple[StepDrift, ...], "How much worse the end of a recording is than its beginning."]
+
+
+GENERATED = "generated_equal"
+"""The metric: the share of equal tokens. It is measured where prompts are continued."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """One prompt as both models continue it."""
+
+    prompt: Annotated[str, "Its name in the data."]
+    of_float: Annotated[tuple[int, ...], "Tokens of the float model."]
+    quantized: Annotated[tuple[int, ...], "Tokens of the quantized model."]
+    float_text: Annotated[str | None, "What the tokenizer makes of them; None without one."] = None
+    quantized_text: Annotated[str | None, "The same of the quantized model's."] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """How far a quantized model writes what the float model writes, each after its own tokens."""
+
+    prompts: Annotated[Count, "How many were continued."]
+    tokens: Annotated[Annotated[int, AtLeast(1)], "By how many tokens each."]
+    unchanged: Annotated[Count, "Prompts whose tokens are all equal."]
+    median_equal: Annotated[
+        float, "Tokens before the first difference, median of the prompts; all tokens where there is none."
+    ]
+    first_differences: Annotated[
+        tuple[int | None, ...],
+        "The first token that differs, counted from 0, of the first thousand prompts; None if all are equal.",
+    ]
+    examples: Annotated[tuple[Example, ...], "The first three prompts with a difference, if there is one."]

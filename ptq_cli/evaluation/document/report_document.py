@@ -1,6 +1,10 @@
-"""The report of a quantized model: models, data, metrics, layers and gates.
+"""The report of a quantized model: models, data, metrics, layers and gates; and the details of its page.
 
 The dataclasses are the format: ``docs/report.schema.json`` is made from them.
+
+A file of its own, ``details.json`` in the run directory, so that the page can be made again without running a
+model: it names samples, and may hold pictures of them, which a report for others need not. The dataclasses
+are the format: ``docs/details.schema.json`` is made from them.
 """
 
 from collections.abc import Iterable
@@ -17,10 +21,14 @@ from ptq_cli.evaluation.document.gate_result import (
     Verdict,
     verdict,
 )
-from ptq_cli.evaluation.document.generation import Generation
 from ptq_cli.evaluation.document.ladder import Ladder
-from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement, require_consistent
-from ptq_cli.evaluation.document.stream import Stream
+from ptq_cli.evaluation.document.measurement import (
+    AccuracyLevel,
+    Generation,
+    Measurement,
+    Stream,
+    require_consistent,
+)
 
 if TYPE_CHECKING:
     from ptq_cli.qdq.proof.portable_sums import LayerSums
@@ -297,3 +305,50 @@ class Reports:
     """What ``ptq evaluate`` prints for several models."""
 
     reports: Annotated[tuple[Report, ...], "A report for each, in the order in which the models were named."]
+
+
+Picture = Annotated[str, Matches("[A-Za-z0-9+/]*=*", "a picture in base64")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedSample:
+    """A sample that the quantized model puts into another class than the float model."""
+
+    index: Annotated[Count, "Its place in the evaluation set."]
+    name: Annotated[str, "What the data call it."]
+    label: Annotated[Count | None, "The right class; None without labels."]
+    float_class: Annotated[Count, "The float model's."]
+    quantized_class: Annotated[Count, "The quantized model's."]
+    picture: Annotated[
+        Picture, "A small JPEG in base64; empty if not requested, or if the sample is not a picture."
+    ] = ""
+
+    @property
+    def effect(self) -> str:
+        """``"lost"``, ``"gained"``, ``"still wrong"``, or ``"changed"`` where no label tells."""
+        if self.label is None:
+            return "changed"
+        if self.label == self.float_class:
+            return "lost"
+        return "gained" if self.label == self.quantized_class else "still wrong"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The samples that changed their class."""
+
+    total: Annotated[Count, "How many did."]
+    class_names: Annotated[tuple[str, ...], "By class; empty if the data do not name them."]
+    samples: Annotated[tuple[ChangedSample, ...], "The first of them, in the order of the data."]
+
+
+@dataclass(frozen=True)
+class Details:
+    """Everything that a page needs beside the report, the models and the calibration."""
+
+    FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.details", version=1, noun="details")
+
+    created: Annotated[Timestamp, "When the report was made that they belong to."]
+    quantized_sha256: Annotated[Sha256, "Of the model that was evaluated."]
+    notes: Annotated[tuple[str, ...], "What running report.toml again would not reproduce."]
+    changes: Annotated[Changes | None, "None if the first output is not one of classes."]

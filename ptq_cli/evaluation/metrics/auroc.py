@@ -6,7 +6,7 @@ import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.bootstrap import Float64Array
+from ptq_cli.evaluation.bootstrap import Float64Array, after_unseen_flips
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.metrics.base import (
     Labels,
@@ -15,7 +15,6 @@ from ptq_cli.evaluation.metrics.base import (
     Rows,
     Targets,
 )
-from ptq_cli.evaluation.unseen_flips import after_unseen_flips
 
 
 class Auroc(Recorded):

@@ -7,7 +7,7 @@ import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape
-from ptq_cli.evaluation.bootstrap import Float64Array, count_flips
+from ptq_cli.evaluation.bootstrap import Float64Array, after_unseen_flips, count_flips
 from ptq_cli.evaluation.document.measurement import ClassValue, Unit
 from ptq_cli.evaluation.interval import drop_interval
 from ptq_cli.evaluation.metrics.base import (
@@ -18,7 +18,6 @@ from ptq_cli.evaluation.metrics.base import (
     Targets,
     paired_rows,
 )
-from ptq_cli.evaluation.unseen_flips import after_unseen_flips
 
 # Class scores: what an output must look like, and the class that it chooses.
 

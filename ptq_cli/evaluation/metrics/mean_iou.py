@@ -7,10 +7,9 @@ import numpy.typing as npt
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.bootstrap import Float64Array
+from ptq_cli.evaluation.bootstrap import Float64Array, after_unseen_flips
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.metrics.base import Labels, Recorded, SampleSums, Targets
-from ptq_cli.evaluation.unseen_flips import after_unseen_flips
 
 
 class MeanIou(Recorded):

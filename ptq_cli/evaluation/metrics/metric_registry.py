@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from ptq_cli.core.entry_points import METRICS, Plugin, find_plugin, plugin_names
 from ptq_cli.core.errors import UnknownNameError
-from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.plugins import METRICS, Plugin, find_plugin, plugin_names
-from ptq_cli.evaluation.document.generation import GENERATED
+from ptq_cli.core.words import did_you_mean
+from ptq_cli.evaluation.document.measurement import GENERATED
 from ptq_cli.evaluation.metrics.auroc import Auroc
 from ptq_cli.evaluation.metrics.base import LabelMetric, PairMetric
 from ptq_cli.evaluation.metrics.class_accuracy import (

@@ -7,11 +7,10 @@ import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape
-from ptq_cli.evaluation.bootstrap import Float64Array
+from ptq_cli.evaluation.bootstrap import Float64Array, unseen_share
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.metrics.base import Labels, Recorded, SampleSums, Targets
 from ptq_cli.evaluation.metrics.similarities import cosines
-from ptq_cli.evaluation.unseen_flips import unseen_share
 
 # Scores of tokens, walked a few positions at a time: those of a batch would not fit in memory as float64.
 

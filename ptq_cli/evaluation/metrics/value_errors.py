@@ -8,7 +8,7 @@ import numpy as np
 
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.bootstrap import Float64Array
+from ptq_cli.evaluation.bootstrap import Float64Array, unseen_share
 from ptq_cli.evaluation.document.measurement import Channel, Unit
 from ptq_cli.evaluation.metrics.base import (
     BLOCK,
@@ -20,7 +20,6 @@ from ptq_cli.evaluation.metrics.base import (
     Targets,
     paired_rows,
 )
-from ptq_cli.evaluation.unseen_flips import unseen_share
 
 
 class Sqnr(Recorded):

@@ -6,13 +6,10 @@ from dataclasses import dataclass, field, replace
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import EmptyDataError, MetricError
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.document.generation import Generation
-from ptq_cli.evaluation.document.measurement import Measurement
-from ptq_cli.evaluation.document.stream import Stream
+from ptq_cli.evaluation.document.measurement import Generation, Measurement, Stream
 from ptq_cli.evaluation.free_states import Indices, SamplePlaces, SteppedMetric, require_steps, stream_of
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
-from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
-from ptq_cli.evaluation.runs.comparisons import Comparisons
+from ptq_cli.evaluation.runs.comparisons import ChangeCollector, Comparisons
 from ptq_cli.evaluation.runs.judged import FLOAT, PYTORCH, Judged, compared_measurement, judged_measurement
 from ptq_cli.evaluation.runs.model_outputs import (
     NonfiniteSamples,

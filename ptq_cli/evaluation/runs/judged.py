@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import cast
 
 from ptq_cli.core.errors import MetricError
-from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.free_states import Indices, drawn_by
 from ptq_cli.evaluation.metrics.base import LabelMetric
 from ptq_cli.evaluation.metrics.class_accuracy import ClassAccuracy
-from ptq_cli.evaluation.metrics.named_code import Make, metric_maker
-from ptq_cli.evaluation.metrics.spec import MetricSpec
+from ptq_cli.evaluation.metrics.spec import Make, MetricSpec, metric_maker
 from ptq_cli.evaluation.uncertainty import with_interval, with_paired_intervals
 from ptq_cli.recipe.locations import relative_location
 

@@ -18,13 +18,13 @@ from google.protobuf.message import DecodeError
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.files import Content, PartialFolder
 from ptq_cli.core.read_files import hash_file
+from ptq_cli.models.files.budgets import require_possible_sizes
 from ptq_cli.models.files.external_data import external_files, require_external_data, require_text
 from ptq_cli.models.files.mapped_constants import (
     WAITING_SUFFIX,
     cannot_write,
 )
 from ptq_cli.models.files.one_message import LeftInFile, message_parts, read_leaving_constants
-from ptq_cli.models.files.possible_sizes import require_possible_sizes
 from ptq_cli.models.files.turned_tables import (
     restore_turned,
     turned_tables,

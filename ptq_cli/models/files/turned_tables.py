@@ -10,8 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import MovedTensor, mapped, moved_tensor, named_alike
-from ptq_cli.models.graph_reading import constant_shape
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, constant_shape
 
 MARK = "ptq.turned_table"  # metadata key of the Transposes that stand for a constant
 SMALLEST = 1 << 14  # bytes; a smaller table is not worth a node

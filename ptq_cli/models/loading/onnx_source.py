@@ -19,11 +19,10 @@ from ptq_cli.core.errors import (
 from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec, is_cache
 from ptq_cli.models.batch_axes import noted_axes, with_axes
 from ptq_cli.models.files import storing
-from ptq_cli.models.files.budgets import require_inlinable, require_possible_steps
+from ptq_cli.models.files.budgets import require_inlinable, require_possible_sizes, require_possible_steps
 from ptq_cli.models.files.external_data import external_files, require_external_data, require_text
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.one_message import LeftInFile
-from ptq_cli.models.files.possible_sizes import require_possible_sizes
 from ptq_cli.models.files.stored import read_mapped
 from ptq_cli.models.files.turned_tables import restore_turned
 from ptq_cli.models.graph_reading import every_graph, every_node, value_spec

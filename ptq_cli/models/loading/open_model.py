@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 from ptq_cli.core.errors import ModelFormatError, PickleError
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.core.trust import model_key, require_trust
-from ptq_cli.models.loading.detect import ModelKind, detect_kind
-from ptq_cli.recipe.code_settings import TORCHSCRIPT
+from ptq_cli.models.loading.source import ModelKind, detect_kind
+from ptq_cli.recipe.locations import TORCHSCRIPT
 from ptq_cli.recipe.sections import ModelSettings
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph_reading import every_graph, every_node
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_graph, every_node
 
 FLOAT = ir.DataType.FLOAT
 BFLOAT16 = ir.DataType.BFLOAT16

@@ -1,4 +1,4 @@
-"""The exported graph is cleaned before anything is measured on it.
+"""The exported graph is cleaned by its passes, in their order, before anything is measured on it.
 
 What is measured afterwards is what ships: calibration, placement and evaluation all see this graph.
 """
@@ -11,21 +11,46 @@ from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.memory import no_cycle_search
-from ptq_cli.models.files.budgets import require_possible_steps
-from ptq_cli.models.files.possible_sizes import require_possible_values
+from ptq_cli.models.files.budgets import require_possible_steps, require_possible_values
 from ptq_cli.models.graph_reading import every_node, remove_unused
 from ptq_cli.models.opset import WRITTEN_OPSET, opset_of, raise_opset
 from ptq_cli.models.pair_operators import QUANTIZING
 from ptq_cli.models.preparing.half import widen_half
-from ptq_cli.models.preparing.identities import drop_identities, own_nested_outputs
-from ptq_cli.models.preparing.interface import Interface, infer_undeclared
-from ptq_cli.models.preparing.layer_names import name_graph
+from ptq_cli.models.preparing.interface import Interface, infer_undeclared, name_graph
+from ptq_cli.models.preparing.passes.activations import GELU, HARD_SWISH, SILU
 from ptq_cli.models.preparing.passes.known_branch import KNOWN_BRANCH
-from ptq_cli.models.preparing.passes.registry import FUSING, REST
-from ptq_cli.models.preparing.rewriting import run_passes
-from ptq_cli.models.preparing.simplify import simplify
+from ptq_cli.models.preparing.passes.matmul_forms import EINSUM, MATMUL_LEFT, MATMUL_MATRIX
+from ptq_cli.models.preparing.passes.means import LAYER_NORM, MEAN_POOL, RECIPROCAL
+from ptq_cli.models.preparing.passes.merged import (
+    BATCH_NORM,
+    BIAS_ADD,
+    FACTOR,
+    GEMM_FACTORS,
+    HARD_SIGMOID,
+    MATMUL_FACTOR,
+)
+from ptq_cli.models.preparing.passes.portable_forms import CASTS, NAMED_AXES, UNIT_DILATIONS
+from ptq_cli.models.preparing.rewriting import RewritePass, run_passes
+from ptq_cli.models.preparing.simplify import drop_identities, own_nested_outputs, simplify
 from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.models.shapes import all_known, infer_shapes
+
+FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
+FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
+PRODUCTS = (EINSUM, MATMUL_LEFT, MATMUL_MATRIX)
+REST: tuple[RewritePass, ...] = (
+    CASTS,
+    NAMED_AXES,
+    UNIT_DILATIONS,
+    *PRODUCTS,
+    MEAN_POOL,
+    *FOLDING,
+    *FUSING,
+    HARD_SIGMOID,
+    RECIPROCAL,
+)
+PASSES = (KNOWN_BRANCH, *REST)  # a branch that is taken is simplified before the others run
+
 
 NEWEST_FOR_FORMS = 20  # Gelu's; exported PyTorch models are written in it
 FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")  # a written-out form has one

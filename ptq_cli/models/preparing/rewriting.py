@@ -10,8 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import every_graph, register_constant, remove_unused
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_graph, register_constant, remove_unused
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -11,8 +11,7 @@ import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at, rank_of
 from ptq_cli.models.preparing.rewriting import array_of, scalar_of
-from ptq_cli.models.rescaling.channel_ids import Ids
-from ptq_cli.models.rescaling.scale_spaces import ScaleTrace, along, varies
+from ptq_cli.models.rescaling.scale_spaces import Ids, ScaleTrace, along, varies
 
 
 def unchanged(trace: ScaleTrace, node: ir.Node) -> Ids | None:

@@ -11,8 +11,7 @@ import onnx_ir as ir
 from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, nested_graphs, rank_of
 from ptq_cli.models.preparing.rewriting import Floats, floats_of
 from ptq_cli.models.rescaling import moved_scales
-from ptq_cli.models.rescaling.channel_ids import Ids
-from ptq_cli.models.rescaling.scale_spaces import ScaledConstant, ScaledLayer, ScaleTrace, along
+from ptq_cli.models.rescaling.scale_spaces import Ids, ScaledConstant, ScaledLayer, ScaleTrace, along
 
 NO_IDS = np.zeros(0, np.int64)
 

@@ -1,6 +1,8 @@
-"""What models are evaluated on, and by which metrics: all that can be refused before a model runs."""
+"""What models are evaluated on and by which metrics; axes of the samples; how many run at once."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -8,29 +10,97 @@ import onnx_ir as ir
 
 from ptq_cli.calibdata.bind import bind_inputs, fixed_batch_size, is_step
 from ptq_cli.calibdata.carries import Carry
+from ptq_cli.calibdata.dataset.batches import Batch, checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.core.errors import CarryError, GateError, MetricError, UsageError
-from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.tensors import TensorSpec, is_cache
+from ptq_cli.core.errors import CarryError, GateError, MetricError, RuntimeFailedError, UsageError
+from ptq_cli.core.tensors import Array, TensorSpec, is_cache
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.evaluation.decide_gates import read_baseline
-from ptq_cli.evaluation.document.generation import GENERATED
+from ptq_cli.evaluation.document.measurement import GENERATED
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.generation import Continuation, continuation_of
 from ptq_cli.evaluation.limits import bounds_of, check_limits
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
 from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
 from ptq_cli.evaluation.runs.judged import Judged, judged_metrics
-from ptq_cli.evaluation.runs.sample_axes import Axis
+from ptq_cli.evaluation.runs.model_outputs import NO_AXIS, Axis, axes_for_one_sample, axes_that_grow
+from ptq_cli.evaluation.runs.run_models import Run
 from ptq_cli.models.batch_axes import noted_axes
-from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.fixed_inputs import SAMPLES
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.models.static_shapes import SAMPLES
-from ptq_cli.pipeline.evaluation.output_axes import fitting_batch, leads_with_samples, noted_output_axes
+from ptq_cli.models.loading.source import ModelKind, detect_kind
 from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import GateSettings
+from ptq_cli.runtime.tapping.pieces import Cutter, PieceSize
+
+
+def leads_with_samples(model: ir.Model) -> bool:
+    """Tell whether the first axis of each output has the symbolic size that the first one of an input has."""
+    inputs, outputs = model.graph.inputs, model.graph.outputs
+    batch = {_first_size(value) for value in inputs} - {None}
+    return all(_first_size(value) in batch for value in outputs)
+
+
+def noted_output_axes(model: ir.Model) -> tuple[Axis, ...] | None:
+    """The axis of the samples of each output that the metadata have; None if they have none."""
+    axes = noted_axes(model)
+    if not axes:
+        return None
+    found = [axes.get(value.name or "", 0) for value in model.graph.outputs]
+    return tuple(NO_AXIS if axis is None else axis for axis in found)
+
+
+def output_axes(dataset: Dataset, fixed: int | None, outputs: int, run: Run) -> tuple[Axis, ...]:
+    """The axis of each output that the samples are on; None where it is not known."""
+    unknown: tuple[Axis, ...] = (None,) * outputs
+    try:
+        one = _batch_of(dataset, 1) if fixed in (None, 1) else None
+        if one is None or fixed == 1:
+            return axes_for_one_sample(run(one.inputs)) if one is not None else unknown
+        two = _batch_of(dataset, 2)
+        return axes_that_grow(run(one.inputs), run(two.inputs)) if two is not None else unknown
+    except RuntimeFailedError:  # It does not take so few: the metrics say what they cannot do.
+        return unknown
+
+
+def _first_size(value: ir.Value) -> str | None:
+    size = value.shape[0] if value.shape is not None and len(value.shape) else None
+    return size.value if isinstance(size, ir.SymbolicDim) else None
+
+
+def _batch_of(dataset: Dataset, size: int) -> Batch | None:
+    with closing(dataset.batches(size)) as batches:
+        batch = next(batches, None)
+    return batch if batch is not None and batch.size == size else None
+
+
+MOST_BYTES = 1 << 28  # of the scores of tokens of one batch and model: several models' are in memory at once
+
+
+def fitting_batch(dataset: Dataset, model: ir.Model, wanted: int) -> int:
+    """The samples of a batch: those wanted, or as many as have 256 MiB of scores, at least 1.
+
+    The data's inputs of two axes say how long a sequence is, the model's outputs [samples, positions, tokens]
+    how many scores a position has. Other outputs are not looked at.
+    """
+    lengths = [spec.shape[1] for spec in dataset.specs.values() if len(spec.shape) == 2]
+    longest = max((length for length in lengths if length is not None), default=0)
+    sizes = [_bytes(value, longest) for value in model.graph.outputs]
+    largest = max(sizes, default=0)
+    return max(1, min(wanted, MOST_BYTES // largest)) if largest else wanted
+
+
+def _bytes(value: ir.Value, longest: int) -> int:
+    """Bytes of an output for each sample; 0 if not known."""
+    if value.shape is None or len(value.shape) != 3 or value.dtype is None:
+        return 0
+    sizes = [size if isinstance(size, int) else longest for size in list(value.shape)[1:]]
+    return math.prod(sizes) * math.ceil(value.dtype.itemsize)
+
 
 TABLE = 2
 """Axes of class scores: samples and classes."""
@@ -268,3 +338,31 @@ def _require_pytorch(model: str | None) -> None:
             "'evaluation.with_pytorch' needs a PyTorch model, but the run's model is ONNX",
             hint="leave 'evaluation.with_pytorch' out, or set the PyTorch model under [model] in ptq.toml",
         )
+
+
+def pieces_of(
+    dataset: Dataset,
+    inputs: Sequence[TensorSpec],
+    batch_size: int,
+    staged: StagedModel,
+    *,
+    whole_batches: bool = False,
+) -> Iterator[Batch]:
+    """Yield the samples in pieces whose tensors between stages fit into memory; each is checked for NaN.
+
+    With ``whole_batches`` batches are not cut: a branch or a loop may look at all samples.
+    """
+    fixed = fixed_batch_size(inputs)
+    cutter = Cutter(PieceSize(PIECE_BYTES))
+
+    def sample_bytes(arrays: Mapping[str, Array]) -> int:
+        return sum(held.nbytes for held in staged.run(arrays, quantized=False).values())
+
+    with closing(checked(dataset.batches(fixed or batch_size))) as batches:
+        for batch in batches:
+            yield from (batch,) if fixed or whole_batches else cutter.cut(batch, sample_bytes)
+
+
+PIECE_BYTES = 32 << 20
+"""Float tensors between stages of one piece. They are held beside their quantized twins; larger ones are no
+faster."""

@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ptq_cli.calibdata.dataset.batches import checked
-from ptq_cli.calibdata.dataset.decode_ahead import decoded_ahead
-from ptq_cli.calibdata.dataset.selection import Selection, Shard
+from ptq_cli.calibdata.dataset.batches import Selection, Shard, checked, decoded_ahead
 from ptq_cli.calibdata.text.tokenizer import TextTokenizer
-from ptq_cli.collectors.share import Share
+from ptq_cli.collectors.calibration_file import Share
 from ptq_cli.core.container import Arrays, Container
 from ptq_cli.core.errors import EvaluationFileError, PtqError, ReportError, UsageError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.read_files import read_file
 from ptq_cli.evaluation.generation import Continued, compared_tokens, continued_prompts
-from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.comparisons import ChangeCollector
 from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
-from ptq_cli.evaluation.runs.parts import PartEvaluator
-from ptq_cli.evaluation.runs.run_models import run_evaluator
+from ptq_cli.evaluation.runs.run_models import PartEvaluator, run_evaluator
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary
 from ptq_cli.pipeline.evaluation.opened_pass import (
     STAGE,

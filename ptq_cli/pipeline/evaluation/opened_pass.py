@@ -1,4 +1,4 @@
-"""A pass over the evaluation set that is ready to begin: models that run, and what it is a pass of."""
+"""Models and data of an evaluation, found to belong together, and the pass over the set that begins."""
 
 import hashlib
 import json
@@ -6,25 +6,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from ptq_cli.calibration.provenance import LoadedRun, load_run
 from ptq_cli.core.entry_points import is_entry_point
+from ptq_cli.core.errors import UsageError
+from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.free_states import FORCED, FreeStates
-from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.comparisons import ChangeCollector
 from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
+from ptq_cli.evaluation.runs.model_outputs import Axis, axis_before
 from ptq_cli.evaluation.runs.run_models import Run, Runs, StreamRuns, samples_first
-from ptq_cli.evaluation.runs.sample_axes import Axis, axis_before
-from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary
-from ptq_cli.pipeline.evaluation.output_axes import output_axes
+from ptq_cli.latency.served_latency import require_served_batch
+from ptq_cli.models.files.stored import read_model
+from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary, fit_evaluation, output_axes
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
+from ptq_cli.pipeline.exported_file import (
+    Pair,
+    as_exported,
+    quantized_metadata,
+    quantized_path,
+    require_origin,
+    with_ranges_of,
+)
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ModelSettings
 from ptq_cli.runtime.engine_registry import ReopenedModel
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.carried import carry_notes, with_states
 from ptq_cli.setup.float_model import open_source
+from ptq_cli.setup.output_checks import input_files, report_outputs, require_free_outputs, require_outputs
 from ptq_cli.setup.parts import Work
-from ptq_cli.setup.versions import plugin_versions
+from ptq_cli.setup.resolve import Request, Resolved, open_data
+from ptq_cli.setup.run_directory import (
+    RunDirectory,
+    plugin_versions,
+    with_exported,
+    with_remembered_evaluation,
+)
 
 STAGE = "evaluate"
 
@@ -182,3 +202,76 @@ def pass_identity(
         "what is carried": " ".join(map(str, measured.carries)),
         "the version of a library": repr(sorted(models.versions.items())),
     }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedModels:
+    """The models of an evaluation, found to belong together.
+
+    Attributes:
+        note: what data the run remembers, if it is evaluated on those; otherwise empty.
+    """
+
+    loaded: LoadedRun
+    paths: tuple[Path, ...]
+    pairs: tuple[Pair, ...]
+    note: str = ""
+
+    def resolved(self, run: RunDirectory) -> Resolved:
+        """The recipe of the evaluation, with what the run's model was exported with."""
+        found = self.loaded.resolved
+        return found.with_recipe(with_exported(found.recipe, run))
+
+
+def report_runs(run: RunDirectory, pairs: Sequence[Pair]) -> list[RunDirectory]:
+    """Where the report of each model goes: the run directory, or of several a folder each in it."""
+    return [run] if len(pairs) == 1 else [run.of_model(Path(pair.quantized_name)) for pair in pairs]
+
+
+def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[Path]) -> OpenedModels:
+    """The models of an evaluation, if they belong together."""
+    loaded = load_run(request, run)
+    # The last evaluation was of one model; of several none of them decides the data.
+    asked = quantized_models[0] if len(quantized_models) == 1 else None
+    resolved, note = with_remembered_evaluation(loaded.resolved, run, asked)
+    loaded = loaded._replace(resolved=resolved)
+    inputs = input_files(loaded.resolved.recipe)
+    require_outputs(run, inputs)
+    paths = [quantized_path(run, named) for named in quantized_models] or [quantized_path(run, None)]
+    pairs = tuple(Pair(loaded.float_model, read_model(path), path.name) for path in paths)
+    _require_free_reports(run, inputs, pairs)
+    for pair, path in zip(pairs, paths, strict=True):
+        origin = quantized_metadata(pair.quantized_model, path)
+        require_origin(origin, loaded.calibration, path)
+        exported = as_exported(loaded.resolved, origin, path)
+        with_ranges_of(exported.recipe, origin, loaded.calibration, path.name)
+    require_served_batch(loaded.resolved, loaded.graph)
+    return OpenedModels(loaded=loaded, paths=tuple(paths), pairs=pairs, note=note)
+
+
+def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> EvaluationSet:
+    """The evaluation data, fitted to the models."""
+    resolved = opened.loaded.resolved
+    if opened.note:
+        progress(Progress(STAGE, 0, None, opened.note))
+    reading = resolved.strict_reading(labels=True)
+    dataset = open_data(resolved.recipe.evaluation, reading, "evaluation", "--eval-data")
+    loaded = opened.loaded
+    dataset = with_states(dataset, resolved.recipe.data, loaded.graph, loaded.float_model)
+    for note in carry_notes(dataset, resolved.recipe.data):
+        progress(Progress(STAGE, 0, None, note))
+    return fit_evaluation(dataset, resolved.recipe, loaded.graph)
+
+
+def _require_free_reports(run: RunDirectory, inputs: Mapping[str, Path], pairs: Sequence[Pair]) -> None:
+    """Refuse reports of several models that cannot be written: it would waste the whole evaluation."""
+    if len(pairs) == 1:
+        return
+    names = [Path(pair.quantized_name).stem for pair in pairs]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(
+                f"two of the models have the name '{name}', so their reports would be in the same folder",
+                hint="give one of the files another name",
+            )
+    require_free_outputs([file for own in report_runs(run, pairs) for file in report_outputs(own)], inputs)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.amax.choice import Choice
-from ptq_cli.amax.expected_error import count_clipped, counts_between, expected_error, signed_bins
+from ptq_cli.amax.choice import Choice, count_clipped, counts_between, expected_error, signed_bins
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
@@ -21,7 +20,7 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.report.html.evidence import LayerEvidence, MethodRange, TensorEvidence
+from ptq_cli.report.html.fact_rows import LayerEvidence, MethodRange, TensorEvidence
 
 BARS = 72
 MOST_DRAWN = 400

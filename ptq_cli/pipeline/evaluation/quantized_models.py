@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ptq_cli.calibdata.images.thumbnail import thumbnail
+from ptq_cli.calibdata.images.image_decoding import thumbnail
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.evaluation.report_changes import require_same_model
-from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.comparisons import ChangeCollector
 from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.pipeline.evaluation.evaluation_set import SetSummary
-from ptq_cli.pipeline.exporting.exported_file import (
+from ptq_cli.pipeline.exported_file import (
     Pair,
     as_exported,
     evaluated_layers,
@@ -27,13 +27,18 @@ from ptq_cli.pipeline.exporting.exported_file import (
 )
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME
-from ptq_cli.runtime.accuracy_level import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.engine import Engine, OpenedModel
-from ptq_cli.runtime.engine_registry import ReopenedModel, at_level, measuring_engine
-from ptq_cli.runtime.onnxruntime_engine import AS_WRITTEN, ONNX_RUNTIME
+from ptq_cli.runtime.engine_registry import (
+    AS_WRITTEN,
+    ONNX_RUNTIME,
+    ReopenedModel,
+    at_level,
+    measuring_engine,
+)
+from ptq_cli.runtime.session import EXACT, ROUNDED, reads_blocks
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Resolved
-from ptq_cli.setup.versions import library_versions
+from ptq_cli.setup.run_directory import library_versions
 
 
 @dataclass(frozen=True)

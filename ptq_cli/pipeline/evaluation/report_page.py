@@ -15,20 +15,18 @@ from ptq_cli.core.documents import read_document, to_json
 from ptq_cli.core.errors import InputFileError, PtqError, StaleCalibrationError
 from ptq_cli.core.files import write_together
 from ptq_cli.evaluation.document.analysis_document import Analysis
-from ptq_cli.evaluation.document.details import Details
 from ptq_cli.evaluation.document.device_document import DeviceAnswers
-from ptq_cli.evaluation.document.report_document import ModelEntry, Report
+from ptq_cli.evaluation.document.report_document import Details, ModelEntry, Report
 from ptq_cli.latency.measure_profile import operators_digest
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.page_evidence import Material, gather
-from ptq_cli.placement.machine_profile import MachineProfile
+from ptq_cli.placement.fastest_placement import MachineProfile
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
-from ptq_cli.report.html.evidence import Evidence, Origin
+from ptq_cli.report.html.fact_rows import Evidence, Origin
 from ptq_cli.report.html.page_view import NOT_ANALYZED, PageInput, render_page
-from ptq_cli.report.text.device_table import devices_to_markdown
-from ptq_cli.report.text.markdown import report_to_markdown
+from ptq_cli.report.text.markdown import devices_to_markdown, report_to_markdown
 from ptq_cli.setup.resolve import named_target
 from ptq_cli.setup.run_directory import RunDirectory
 

@@ -9,40 +9,39 @@ from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.errors import PtqError, ReportError
 from ptq_cli.evaluation.decide_gates import decide
-from ptq_cli.evaluation.document.details import Changes, Details
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.evaluation.document.report_document import (
     NOTHING,
     CalibrationSummary,
+    Changes,
+    Details,
     EvaluationSummary,
     ModelSummary,
     Report,
     Saturation,
 )
-from ptq_cli.evaluation.proof.saturation import saturates_here, saturation_of
 from ptq_cli.evaluation.runs.evaluator import Evaluation
+from ptq_cli.evaluation.verification import saturates_here, saturation_of
 from ptq_cli.latency.served_latency import QuantizedFile, served_latency
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.files.storing import release
-from ptq_cli.pipeline.evaluation.opened_models import report_runs
+from ptq_cli.pipeline.evaluation.opened_pass import report_runs
 from ptq_cli.pipeline.evaluation.page_evidence import Material
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluationSubject, QuantizedModel
 from ptq_cli.pipeline.evaluation.report_page import earlier, make_page, report_markdown
-from ptq_cli.pipeline.exporting.exported_file import amax_summary, model_summary, with_ranges_of
-from ptq_cli.pipeline.exporting.written_metadata import quantizer_line
+from ptq_cli.pipeline.exported_file import amax_summary, model_summary, quantizer_line, with_ranges_of
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.qdq.metadata import QUANTIZERS
+from ptq_cli.qdq.read.quantized_file import QUANTIZERS
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.text.gates import report_to_junit
 from ptq_cli.report.text.result_warnings import arithmetic_warnings, left_out_warnings, result_warnings
 from ptq_cli.setup.parts import Work
-from ptq_cli.setup.run_directory import RunDirectory
-from ptq_cli.setup.versions import plugin_versions
+from ptq_cli.setup.run_directory import RunDirectory, plugin_versions
 
 PLAIN = "the target's own quantizers"
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.calibration_file import require_dealt
-from ptq_cli.collectors.share import Share, share_to_table, table_to_share
+from ptq_cli.collectors.calibration_file import Share, require_dealt, share_to_table, table_to_share
 from ptq_cli.core.container import Container
 from ptq_cli.core.documents import decode, encode
 from ptq_cli.core.errors import (
@@ -27,8 +26,14 @@ from ptq_cli.core.read_files import read_file
 from ptq_cli.evaluation.document.report_document import SampleUnit
 from ptq_cli.evaluation.metrics.base import State
 from ptq_cli.evaluation.runs.evaluator import Evaluator
-from ptq_cli.evaluation.runs.parts import MeasuredBatch, PackedKey, joined_batches, pack_states, unpack_states
-from ptq_cli.evaluation.runs.sample_axes import Axis
+from ptq_cli.evaluation.runs.model_outputs import Axis
+from ptq_cli.evaluation.runs.run_models import (
+    MeasuredBatch,
+    PackedKey,
+    joined_batches,
+    pack_states,
+    unpack_states,
+)
 
 NUMBERS, SAMPLES = "batch numbers", "batch samples"
 SHOWN_LENGTH = 60  # characters of a value in a message

@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import onnx_ir as ir
 
-from ptq_cli.amax.choice import Choice
+from ptq_cli.amax.choice import Choice, ExpectedError, count_clipped, expected_error
 from ptq_cli.amax.decide import Decision, decide_channels, resolve_method
-from ptq_cli.amax.expected_error import ExpectedError, count_clipped, expected_error
 from ptq_cli.amax.method_registry import AUTO, METHODS
-from ptq_cli.calibration.loaded_run import load_run
+from ptq_cli.calibration.provenance import load_run
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import NonFinite, TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.documents import HIDDEN
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
-from ptq_cli.core.known_names import did_you_mean
-from ptq_cli.core.printable import visible
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.words import did_you_mean, visible
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.graph_reading import every_node, every_value, is_nested, value_spec
 from ptq_cli.pipeline.views.channel_view import ChannelsView
-from ptq_cli.placement.activation_formats import with_formats
 from ptq_cli.placement.placed_graph import place
+from ptq_cli.placement.planning import with_formats
 from ptq_cli.placement.ranges import decide_activations, statistics_of
 from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan

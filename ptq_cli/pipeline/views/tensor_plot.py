@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ptq_cli.amax.expected_error import counts_between, signed_bins
+from ptq_cli.amax.choice import counts_between, signed_bins
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import atomic_write
 from ptq_cli.pipeline.views.calibration_view import TensorView, shown_name

@@ -6,13 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ptq_cli.core.entry_points import TARGETS as PLUGINS
+from ptq_cli.core.entry_points import Plugin, find_plugin, plugin_names
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOATS, INTEGERS
-from ptq_cli.core.known_names import did_you_mean, require_known
 from ptq_cli.core.pair_sums import LARGEST_SUM, RESTART
-from ptq_cli.core.plugins import TARGETS as PLUGINS
-from ptq_cli.core.plugins import Plugin, find_plugin, plugin_names
 from ptq_cli.core.read_files import read_toml
+from ptq_cli.core.words import did_you_mean, require_known
 from ptq_cli.plan.target.rules import (
     BIASES,
     INTEGER_FORMS,
@@ -104,7 +104,7 @@ def _read_target(path: Path, where: str) -> Target:
 
 
 def _checked_by_onnx(target: Target, where: str) -> Target:
-    from ptq_cli.plan.target.onnx_operators import (
+    from ptq_cli.plan.target.rules import (
         operator_mistakes,  # onnx takes long to import, and ptq's own tables are tested
     )
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at, nested_graphs, sole_reader
-from ptq_cli.models.integer_operators import MICROSOFT
-from ptq_cli.models.pair_operators import is_pair_node
+from ptq_cli.models.pair_operators import MICROSOFT, is_pair_node
 from ptq_cli.plan.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
+from ptq_cli.plan.left_layers import CONTAINS_LAYERS
 from ptq_cli.plan.neighbors import (
     input_fused_behind,
     is_merged,
@@ -20,7 +20,6 @@ from ptq_cli.plan.neighbors import (
     moved_outputs,
     rule_of,
 )
-from ptq_cli.plan.nested_layers import CONTAINS_LAYERS
 from ptq_cli.plan.refusals import (
     QUICKER_SILU,
     attribute_refusal,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames
 from ptq_cli.models.pair_operators import CLAMPS, DEQUANTIZE, QUANTIZE, dequantized_by
 from ptq_cli.qdq.read.pair_grids import grid_of
 

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node, input_at
-from ptq_cli.models.integer_operators import is_integer_operator
 from ptq_cli.models.pair_operators import (
     QUANTIZE,
     carries_four_bits,
     dequantized_by,
+    is_integer_operator,
     is_pair_node,
     multiplies_four_bits,
 )
@@ -21,9 +21,15 @@ from ptq_cli.plan.neighbors import rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES, Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.float_reasons import float_reason, is_merged_bias
-from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts, inside_parts
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.read.stored_constants import is_stored_as_product, stored_integers, unpacking_nodes
+from ptq_cli.qdq.read.stored_constants import (
+    DynamicPart,
+    dynamic_parts,
+    inside_parts,
+    is_stored_as_product,
+    stored_integers,
+    unpacking_nodes,
+)
 from ptq_cli.runtime.engine import ON_FLOATS, Kernel
 
 OUT_OF_PLACE = "{} leaves it in float, and no rule of the target explains why"

@@ -22,15 +22,19 @@ from ptq_cli.core.pair_sums import (
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.graph_reading import every_node, input_at
-from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.models.pair_operators import QUANTIZE, clips_integers
+from ptq_cli.models.pair_operators import (
+    CONV_INTEGER,
+    DYNAMIC_LSTM,
+    KERNEL_PARAMETERS,
+    QUANTIZE,
+    clips_integers,
+)
 from ptq_cli.plan.target.rules import QNN, Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import OperatorProof
-from ptq_cli.qdq.read.dynamic_parts import dynamic_parts
-from ptq_cli.qdq.read.graph_parts import computed_integers
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.read.stored_constants import UNPACKING, unpacking_of
+from ptq_cli.qdq.read.stored_constants import UNPACKING, dynamic_parts, unpacking_of
+from ptq_cli.qdq.read.twin_graphs import computed_integers
 
 LARGEST_BYTE, LARGEST_SUM = 255, 2**15 - 1  # of unsigned integers; of two products in 16 bits
 SIGNED_STEPS = 128  # of a signed byte below 0

@@ -6,17 +6,30 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node, input_at
-from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS, is_integer_operator
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, is_pair_node
+from ptq_cli.models.pair_operators import (
+    DEQUANTIZE,
+    DYNAMIC_LSTM,
+    KERNEL_PARAMETERS,
+    QUANTIZE,
+    dequantized_by,
+    is_integer_operator,
+    is_pair_node,
+)
 from ptq_cli.plan.graph_questions import constant_size, parameter_size
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.weighted_operators import DYNAMIC
 from ptq_cli.qdq.proof.operators import prove_operators
-from ptq_cli.qdq.read.dynamic_parts import dynamic_parts, inside_parts
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.read.stored_constants import UNPACKING, product_of, stored_integers, unpacking_nodes
+from ptq_cli.qdq.read.stored_constants import (
+    UNPACKING,
+    dynamic_parts,
+    inside_parts,
+    product_of,
+    stored_integers,
+    unpacking_nodes,
+)
 
 DYNAMIC_FORMAT = "uint8"  # what a layer makes of its activations at each run
 

@@ -5,16 +5,17 @@ from collections.abc import Callable, Iterator
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
-from ptq_cli.models.integer_operators import CONV_INTEGER, MATMUL_INTEGER
 from ptq_cli.models.pair_operators import (
+    CONV_INTEGER,
     DEQUANTIZE,
+    MATMUL_INTEGER,
     QUANTIZE,
     clips_integers,
     integers_of,
     is_dynamic_quantize,
     quantizer_of,
 )
-from ptq_cli.plan.already_quantized import has_parameters_of
+from ptq_cli.plan.left_layers import has_parameters_of
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.stored_constants import is_unpacked
 

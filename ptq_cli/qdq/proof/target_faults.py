@@ -9,15 +9,21 @@ import onnx_ir as ir
 
 from ptq_cli.core.formats import FLOATS, IntegerFormat
 from ptq_cli.models.graph_reading import every_node, input_at
-from ptq_cli.models.integer_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS, is_integer_operator
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by, quantizer_of
+from ptq_cli.models.pair_operators import (
+    DEQUANTIZE,
+    DYNAMIC_LSTM,
+    KERNEL_PARAMETERS,
+    QUANTIZE,
+    dequantized_by,
+    is_integer_operator,
+    quantizer_of,
+)
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
 from ptq_cli.plan.neighbors import Rules, rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, OpRule, Target
-from ptq_cli.qdq.proof.placement_faults import residual_faults, result_faults, shared_faults
+from ptq_cli.qdq.proof.placement_faults import residual_faults, result_faults, shared_faults, type_faults
 from ptq_cli.qdq.proof.structure import structure_faults
-from ptq_cli.qdq.proof.type_faults import type_faults
 from ptq_cli.qdq.read.pair_grids import FORMATS, PairGrid, grid_of, has_scale_of_products
 from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 

@@ -11,16 +11,18 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.files.storing import LARGEST_BYTES, constant_bytes
-from ptq_cli.models.graph_reading import every_node
-from ptq_cli.models.integer_operators import CONV_INTEGER, DYNAMIC_LSTM, KERNEL_PARAMETERS
-from ptq_cli.models.names import FreshNames
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
+from ptq_cli.models.graph_reading import FreshNames, every_node
+from ptq_cli.models.pair_operators import CONV_INTEGER, DEQUANTIZE, DYNAMIC_LSTM, KERNEL_PARAMETERS, QUANTIZE
 from ptq_cli.models.preparing.rewriting import add_constant
-from ptq_cli.qdq.read.dynamic_parts import DynamicPart
-from ptq_cli.qdq.read.graph_parts import computed_integers, output_as_int32, part_of
 from ptq_cli.qdq.read.pair_grids import PairGrid, grid_of
-from ptq_cli.qdq.read.stored_constants import product_of
-from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
+from ptq_cli.qdq.read.stored_constants import DynamicPart, product_of
+from ptq_cli.qdq.read.twin_graphs import (
+    QuantizedConstant,
+    TwinGraphs,
+    computed_integers,
+    output_as_int32,
+    part_of,
+)
 from ptq_cli.runtime.session import Session
 
 WEIGHT = 1  # input of a Gemm

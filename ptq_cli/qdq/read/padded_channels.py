@@ -15,11 +15,10 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import InvalidOnnxError, first_line
 from ptq_cli.models.graph_reading import every_node, input_at, nested_graphs, rank_of
-from ptq_cli.models.integer_operators import MICROSOFT
-from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE, dequantized_by
+from ptq_cli.models.pair_operators import DEQUANTIZE, MICROSOFT, QUANTIZE, dequantized_by
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.target.rules import QUICK_GELU
-from ptq_cli.qdq.metadata import PADDED_CHANNELS
+from ptq_cli.qdq.read.quantized_file import PADDED_CHANNELS
 
 # Each channel of their results is computed from that channel of their inputs alone.
 PASSING = (

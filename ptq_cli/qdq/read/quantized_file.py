@@ -1,24 +1,67 @@
-"""A quantized ONNX file, whoever made it, in the form that the proofs read."""
+"""A quantized ONNX file, whoever made it, in the form that the proofs read; the keys of its metadata."""
 
+import json
 from pathlib import Path
 
 import onnx_ir as ir
 from onnx_ir.passes import common as passes
 
 from ptq_cli.core.errors import ModelFormatError, NotQuantizedError
-from ptq_cli.models.graph_reading import every_node
-from ptq_cli.models.integer_operators import MICROSOFT, is_integer_operator
-from ptq_cli.models.loading.detect import ModelKind, detect_kind
+from ptq_cli.models.graph_reading import every_node, tell_apart
 from ptq_cli.models.loading.onnx_source import load_onnx
-from ptq_cli.models.names import tell_apart
+from ptq_cli.models.loading.source import ModelKind, detect_kind
 from ptq_cli.models.opset import inline_functions
-from ptq_cli.models.pair_operators import DEQUANTIZE, is_pair_node
+from ptq_cli.models.pair_operators import DEQUANTIZE, MICROSOFT, is_integer_operator, is_pair_node
 from ptq_cli.models.preparing.rewriting import drop
 from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.models.shapes import infer_shapes
 from ptq_cli.plan.graph_questions import gate_of, silu_input
 from ptq_cli.plan.target.rules import QUICK_GELU
-from ptq_cli.qdq.metadata import TARGET
+
+FLOAT_SHA256 = "ptq.float_sha256"
+STATISTICS_SHA256 = "ptq.statistics_sha256"
+AMAX_METHOD = "ptq.amax_method"
+AMAX_PERCENTILE = "ptq.amax_percentile"
+WEIGHT_AMAX = "ptq.weight_amax"
+OVERRIDES = "ptq.amax_overrides"
+QUANTIZERS = "ptq.quantizers"
+WEIGHTS = "ptq.weights"
+ACTIVATIONS = "ptq.activations"
+LAYERS = "ptq.layers"
+PADDED_CHANNELS = "ptq.padded_channels"
+TARGET = "ptq.target"
+FLOAT_TYPE = "ptq.float_type"
+RUNTIME_OPERATORS = "ptq.runtime_operators"
+RECOVERY = "ptq.recovery"
+RANGES = "ptq.ranges"
+FLOAT_LAYERS = "ptq.float_layers"
+RESCALED = "ptq.rescaled"
+VERSION = "ptq.version"
+
+
+def has_chosen_layers(model: ir.Model) -> bool:
+    """Tell whether ptq wrote a model with layers that a user includes or excludes.
+
+    Edge case:
+        Overrides that are not a list of tables are not ptq's, and choose nothing.
+
+    Example:
+        >>> text = '''<ir_version: 10, opset_import: ["": 20]>
+        ...     g (float[n] x) => (float[n] y) { y = Neg(x) }'''
+        >>> model = ir.from_onnx_text(text)
+        >>> model.metadata_props[OVERRIDES] = '[{"match": "quantize", "amax": "max"}]'
+        >>> has_chosen_layers(model)
+        False
+        >>> model.metadata_props[OVERRIDES] = '[{"match": "head", "quantize": false}]'
+        >>> has_chosen_layers(model)
+        True
+    """
+    try:
+        overrides = json.loads(model.metadata_props.get(OVERRIDES, "[]"))
+    except (ValueError, RecursionError):
+        return False
+    tables = overrides if isinstance(overrides, list) else []
+    return any(isinstance(table, dict) and "quantize" in table for table in tables)
 
 
 def open_quantized(path: Path) -> ir.Model:

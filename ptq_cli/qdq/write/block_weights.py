@@ -1,23 +1,28 @@
-"""Quantizer of weights with a scale for each block of an axis: few bits, and near to the values."""
+"""Quantizers of weights with a scale for each block: few bits near to the values, and NVFP4's two levels."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import onnx_ir as ir
 
-from ptq_cli.amax.finish import ANY_SCALE, ScaleRules
-from ptq_cli.amax.weight_ranges import choose_weight_ranges, joined_unsearched, mse_of_blocks
+from ptq_cli.amax.decide import ANY_SCALE, ScaleRules
+from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges, joined_unsearched, mse_of_blocks
 from ptq_cli.core.arithmetic import (
     PART,
     ZERO_AMAX,
     FloatArray,
     QuantParameters,
     quantize,
+    round_to_float,
     scale_from_amax,
 )
-from ptq_cli.core.formats import IntegerFormat, PerAxis
+from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat, PerAxis
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.graph_reading import short_name
+from ptq_cli.models.pair_operators import BLOCK, DOMAIN, FP4_DYNAMIC_QUANTIZE
 from ptq_cli.plan.sites import WeightSite
+from ptq_cli.qdq.write.new_nodes import NewNodes, put_in_front
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightChoice, storage_bits
 from ptq_cli.recipe.sections import AmaxSettings
 
@@ -137,3 +142,128 @@ def _axis_and_size(site: WeightSite) -> tuple[int, int]:
     if site.axis is None or site.block_size is None:
         raise ValueError(f"'{site.tensor}' has no blocks")
     return site.axis, site.block_size
+
+
+LARGEST = (
+    FLOAT4_E2M1.largest * FLOAT8_E4M3FN.largest
+)  # value times scale of a block, in steps of the one scale
+SMALLEST_SCALE = 2.0**-9  # least E4M3: of a block whose values are near 0 beside those of others
+
+
+def two_level_scales(amax: FloatArray) -> tuple[np.float32, FloatArray]:
+    """Return the one scale of a tensor, and the scales of its blocks, which are E4M3 values.
+
+    Shapes:
+        amax: (blocks,); the blocks' scales have the same shape.
+
+    Units:
+        The one scale: real units per step of a block's scale. A block's: its values per value of E2M1.
+
+    Edge case:
+        A block of zeros, or a tensor of them, has scale 1.
+
+    Source:
+        NVIDIA ModelOpt, ``NVFP4QTensor``: amax / 6 / 448, and amax of the block / 6 / that.
+
+    Example:
+        >>> one, blocks = two_level_scales(np.float32([2688.0, 6.0, 0.0]))
+        >>> float(one), blocks.tolist()
+        (1.0, [448.0, 1.0, 1.0])
+    """
+    largest = np.max(amax, initial=0.0)
+    one = np.float32(largest / LARGEST if largest > ZERO_AMAX else 1.0)
+    rounded = round_to_float(amax / (FLOAT4_E2M1.largest * one), FLOAT8_E4M3FN)
+    scales = np.where(amax > 0, np.maximum(rounded, SMALLEST_SCALE), 1.0)
+    return one, scales.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class TwoLevelQuantizer:
+    """E2M1 values in blocks of 16 whose scales are E4M3 already, so that any scale will do."""
+
+    settings: AmaxSettings
+    rules: ScaleRules = ANY_SCALE
+
+    def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
+        """Return the product of both scales for each block.
+
+        Shapes:
+            weight: any whose axis the blocks divide; scale: (blocks,).
+        """
+        ranges = self._ranges(_rows(weight, site), site)
+        one, scales = two_level_scales(ranges.amax.astype(np.float32))
+        scale: FloatArray = (one * scales).astype(np.float32)
+        parameters = QuantParameters(scale, np.zeros(scale.shape, np.int64), site.format, PerAxis(0))
+        return WeightChoice(parameters, ranges.unsearched)
+
+    def store(self, weight: FloatArray, site: WeightSite, parameters: QuantParameters | None) -> StoredWeight:
+        """Return the values, and the one scale."""
+        assert parameters is not None  # noqa: S101 - a scaled weight has them
+        rows = _rows(weight, site)
+        one, _ = two_level_scales(self._ranges(rows, site).amax.astype(np.float32))
+        values = quantize(rows, parameters)
+        placed = values.reshape(weight.T.shape).T if site.axis == 0 else values.reshape(weight.shape)
+        return StoredWeight(integers=placed, tensor_scale=one)
+
+    def _ranges(self, rows: FloatArray, site: WeightSite) -> WeightRanges:
+        return choose_weight_ranges(rows, PerAxis(0), self.settings, site.format)
+
+
+def _rows(weight: FloatArray, site: WeightSite) -> FloatArray:
+    """Return the blocks of a matrix as rows, those of one output after another."""
+    return np.ascontiguousarray(weight.T if site.axis == 0 else weight).reshape(-1, BLOCK)
+
+
+def add_two_levels(
+    new: NewNodes, node: ir.Node, site: WeightSite, stored: StoredWeight, scale: FloatArray
+) -> ir.Value:
+    """Add a weight in front of its reader, and return what it reads.
+
+    The blocks lie along the last axis, as TensorRT needs it: a weight whose first axis they divide is stored
+    transposed, with a Transpose behind it.
+
+    Shapes:
+        scale: (blocks,), the product of both scales.
+    """
+    assert stored.tensor_scale is not None  # noqa: S101 - the caller has asked
+    is_turned, prefix = site.axis == 0, short_name(site.tensor)
+    values = stored.array().T if is_turned else stored.array()
+    own = round_to_float(scale.reshape(len(values), -1) / stored.tensor_scale, FLOAT8_E4M3FN)
+    integers = new.constant(f"{prefix}.quantized", values)
+    blocks = new.constant(f"{prefix}.block_scale", own.astype(FLOAT8_E4M3FN.storage))
+    one = new.constant(f"{prefix}.scale", np.asarray(stored.tensor_scale, np.float32))
+    restored = put_in_front(node, *_restored(new, integers, blocks, one, prefix))
+    if not is_turned:
+        return restored
+    given = {"dtype": ir.DataType.FLOAT, "shape": ir.Shape(stored.shape)}
+    name = f"{prefix}/Transpose"
+    return new.put(node, "Transpose", [restored], name, attributes={"perm": [1, 0]}, **given)
+
+
+def _restored(
+    new: NewNodes, values: ir.Value, blocks: ir.Value, scale: ir.Value, prefix: str
+) -> list[ir.Node]:
+    """Make the DequantizeLinears of the scales of blocks, and of values in blocks along the last axis."""
+    scales = new.dequantize(blocks, (scale,), f"{prefix}.scales")
+    return [scales, new.dequantize(values, scales.outputs, prefix, -1, BLOCK)]
+
+
+def dynamic_pair(new: NewNodes, value: ir.Value, scale: ir.Value) -> list[ir.Node]:
+    """Return the nodes that make 4-bit floats of an activation at each run and restore them, in order."""
+    prefix = short_name(value.name or "")
+    quantize = ir.node(
+        FP4_DYNAMIC_QUANTIZE,
+        [value, scale],
+        {"axis": -1, "block_size": BLOCK, "scale_type": int(ir.DataType.FLOAT8E4M3FN)},
+        domain=DOMAIN,
+        num_outputs=2,
+        name=new.claim(f"{prefix}/{FP4_DYNAMIC_QUANTIZE}"),
+    )
+    values, blocks = quantize.outputs
+    values.name, blocks.name = f"{quantize.name}.output", f"{quantize.name}.scales"
+    values.type, blocks.type = ir.TensorType(ir.DataType.FLOAT4E2M1), ir.TensorType(ir.DataType.FLOAT8E4M3FN)
+    values.shape = value.shape
+    if value.shape is not None and isinstance(value.shape[-1], int):
+        blocks.shape = ir.Shape([*list(value.shape)[:-1], value.shape[-1] // BLOCK])
+    new.graph.opset_imports.setdefault(DOMAIN, 1)
+    return [quantize, *_restored(new, values, blocks, scale, prefix)]

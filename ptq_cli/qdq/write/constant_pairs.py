@@ -11,17 +11,14 @@ import onnx_ir as ir
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import PerAxes
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import every_node
-from ptq_cli.models.integer_operators import KERNEL_INPUTS, KERNEL_PARAMETERS, MICROSOFT
-from ptq_cli.models.names import short_name
+from ptq_cli.models.graph_reading import every_node, short_name
+from ptq_cli.models.pair_operators import KERNEL_INPUTS, KERNEL_PARAMETERS, MICROSOFT
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
-from ptq_cli.qdq.write.block_weights import in_place_of_blocks
+from ptq_cli.qdq.write.block_weights import add_two_levels, in_place_of_blocks
 from ptq_cli.qdq.write.dynamic_layers import DynamicLayers, spread
-from ptq_cli.qdq.write.integer_storage import add_integers, add_weight
 from ptq_cli.qdq.write.new_nodes import NewNodes, put_in_front
 from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, DecidedWeight, Parameters
-from ptq_cli.qdq.write.two_level_blocks import add_two_levels
-from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight
+from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, StoredWeight, add_integers, add_weight
 
 
 @dataclass(frozen=True)

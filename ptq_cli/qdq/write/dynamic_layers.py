@@ -27,8 +27,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import input_at, rank_of
-from ptq_cli.models.integer_operators import (
+from ptq_cli.models.graph_reading import RESULT, input_at, rank_of, short_name
+from ptq_cli.models.pair_operators import (
     CONV_INTEGER,
     DYNAMIC_QUANTIZE,
     MATMUL_INTEGER,
@@ -38,10 +38,9 @@ from ptq_cli.models.integer_operators import (
     SMALLEST,
     STEPS,
 )
-from ptq_cli.models.names import RESULT, short_name
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.new_nodes import NewNodes, put_in_front, take_place
-from ptq_cli.recipe.known_modes import ROW
+from ptq_cli.recipe.declaration import ROW
 
 BIAS = 2  # input of a Conv or a Gemm
 AXES_AS_INPUT = 18  # the first opset in which ReduceMax takes its axes as an input

@@ -8,8 +8,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import every_node, register_constant
-from ptq_cli.models.names import RESULT, FreshNames
+from ptq_cli.models.graph_reading import RESULT, FreshNames, every_node, register_constant
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.models.preparing.rewriting import drop
 

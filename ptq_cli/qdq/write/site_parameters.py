@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.amax.finish import BiasNeed, finish_scale, finish_tied, finish_weight
+from ptq_cli.amax.decide import BiasNeed, finish_scale, finish_tied, finish_weight
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters, dequantize
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.pair_sums import exceeds_pairs
@@ -21,9 +21,15 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import in_place_of_blocks
-from ptq_cli.qdq.write.integer_storage import WeightStorage, in_memory
 from ptq_cli.qdq.write.outliers import Outlier, find_outlier, find_vanished, magnitudes_of
-from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, StoredWeight, WeightQuantizer, granularity_of
+from ptq_cli.qdq.write.weight_quantizer import (
+    ScaledQuantizer,
+    StoredWeight,
+    WeightQuantizer,
+    WeightStorage,
+    granularity_of,
+    in_memory,
+)
 from ptq_cli.recipe.sections import AmaxSettings
 
 Decide = Callable[[ActivationSite], QuantParameters]

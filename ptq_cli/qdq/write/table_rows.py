@@ -10,7 +10,7 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.embedding_tables import TiedTable
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.read.dynamic_parts import DynamicPart, dynamic_parts
+from ptq_cli.qdq.read.stored_constants import DynamicPart, dynamic_parts
 from ptq_cli.qdq.write.new_nodes import NewNodes, new_node, put_in_front, take_place
 
 

@@ -1,4 +1,4 @@
-"""The scaled quantizer: integers spread evenly over ``[-amax, amax]``.
+"""The scaled quantizer: integers over ``[-amax, amax]``, with a zero point, or with an amax that learns.
 
 Forward it computes what ONNX Runtime computes for QuantizeLinear and DequantizeLinear, bit for bit; it is the
 twin of ``ptq_cli.core.arithmetic``, which defines the arithmetic. Backward the clipped
@@ -13,12 +13,17 @@ is stored as its integers, which lie in the format's range. In front of the Quan
 whose format does not fill the type stands a Clip to ``[qmin * scale, qmax * scale]``, or Max and Min where
 the scale has an axis, which gives the same bits. With (u)int4 it always stands there: beyond 2^31 steps ONNX
 Runtime 1.31 wraps to the other end.
+
+Forward it computes what ONNX Runtime computes for QuantizeLinear and DequantizeLinear, bit for bit.
+NVIDIA's form, whose zero point need not be an integer of the format, is in ``tensor_quant``.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 
+from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.grid import (
     FAINT_AMAX,
@@ -31,8 +36,9 @@ from ptq_cli.quantizers.grid import (
     require_float,
     require_no_nan,
     require_not_negative,
+    require_scale,
 )
-from ptq_cli.quantizers.straight_through import clipped, map_blocks
+from ptq_cli.quantizers.straight_through import clipped, fresh, map_blocks, pass_where
 
 
 def fake_quantize(
@@ -224,3 +230,139 @@ def _values(
 ) -> torch.Tensor:
     # The integers of a runtime have no -0.0; adding 0.0 makes it 0.0 here too.
     return rounded_steps(x, scale).clamp_(low, high).mul_(value_scale).add_(0.0)
+
+
+# The quantizer with a zero point: any integer of the format may stand for 0.
+#
+# Forward it computes what ONNX Runtime computes for QuantizeLinear and DequantizeLinear, bit for bit.
+# NVIDIA's form, whose zero point need not be an integer of the format, is in ``tensor_quant``.
+def fake_quantize_affine(
+    x: torch.Tensor,
+    scale: Real,
+    zero_point: Real,
+    format: IntegerFormat,
+    axis: int | None = None,
+    *,
+    check: bool = False,
+) -> torch.Tensor:
+    """Quantize and dequantize with a zero point.
+
+    ``(saturate(round_half_even(x / scale) + zero_point) - zero_point) * scale``.
+
+    The gradient of ``x`` is the upstream gradient where x lies in the representable range
+    ``[(qmin - zero_point) * scale, (qmax - zero_point) * scale]``, edges included, and 0 elsewhere;
+    scale and zero point get none.
+
+    Shapes: x: any; the result has the same, and its dtype. scale, zero_point: ``()``, or
+        ``(x.shape[axis],)``.
+    Units: scale: real units per integer step.
+    Edge case: ±inf saturates. NaN stays NaN, unless ``check`` refuses it. What depends on values is checked
+        in eager mode only, not while compiling.
+
+    Raises:
+        QuantizerValueError: a scale is not a positive float32, a zero point no integer of the format, or x
+            is checked and holds NaN.
+        QuantizerTypeError: x is not a float tensor.
+        QuantizerShapeError: a parameter has the wrong shape.
+        AxisError: x has no such axis.
+
+    Source: ONNX QuantizeLinear and DequantizeLinear, opset 13; Krishnamoorthi 2018, "Quantizing deep
+        convolutional networks for efficient inference", sections 2.1 and 2.4.
+
+    Example:
+        >>> from ptq_cli.core.formats import UINT8
+        >>> x = torch.tensor([-6.0, -1.1, 0.2, 122.5, 123.0], requires_grad=True)
+        >>> y = fake_quantize_affine(x, 0.5, 10, UINT8)
+        >>> y.tolist()
+        [-5.0, -1.0, 0.0, 122.5, 122.5]
+        >>> y.sum().backward()
+        >>> x.grad.tolist()
+        [0.0, 1.0, 1.0, 1.0, 0.0]
+    """
+    require_float(x)
+    if check:
+        require_no_nan(x)
+    granularity = granularity_of(axis)
+    step = read_parameter("scale", scale, x, granularity).to(x.device, torch.float32)
+    zero = read_parameter("zero_point", zero_point, x, granularity).to(x.device, torch.float32)
+    require_scale(step)
+    _require_zero_point(zero, format)
+    # Saturating before the zero point is added keeps the sum exact, and then it cancels.
+    low, high = format.qmin - zero, format.qmax - zero
+    return clipped(_affine_values, x, low * step, high * step, step, low, high)
+
+
+def _require_zero_point(zero_point: torch.Tensor, format: IntegerFormat) -> None:
+    if torch.compiler.is_compiling():
+        return
+    allowed = (zero_point >= format.qmin) & (zero_point <= format.qmax) & (zero_point % 1 == 0)
+    if not bool(allowed.all()):
+        wrong = float(zero_point[~allowed].reshape(-1)[0])
+        raise QuantizerValueError(
+            f"zero point {wrong:g} is not a {format.name}, expected {format.qmin} to {format.qmax}"
+        )
+
+
+def _affine_values(
+    x: torch.Tensor, scale: torch.Tensor, low: torch.Tensor, high: torch.Tensor
+) -> torch.Tensor:
+    return rounded_steps(x, scale).clamp_(low, high).mul_(scale).add_(0.0)
+
+
+Gradients = tuple[torch.Tensor | None, ...]
+
+
+class _Learned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
+        ctx.save_for_backward(x, amax)
+        ctx.format = format
+        return fresh(values_of(x, amax, format))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
+        x, amax = ctx.saved_tensors
+        wide, bound = x.to(torch.float32), amax.to(torch.float32)
+        inside = (wide >= -bound) & (wide <= bound)
+        values = values_of(wide, bound, ctx.format)
+        slope = torch.where(inside, values - wide, values) / bound.clamp_min(FAINT_AMAX)
+        learned = pass_where(bound > FAINT_AMAX, grad_outputs[0].to(torch.float32) * slope)
+        return pass_where(inside, grad_outputs[0]), learned.sum_to_size(amax.shape).to(amax.dtype), None
+
+
+def learned_fake_quantize(x: torch.Tensor, amax: torch.Tensor, format: IntegerFormat) -> torch.Tensor:
+    """The values of ``scaled_quantize.fake_quantize``, with a gradient for amax too.
+
+    The gradient of ``x`` is the upstream one where ``|x| <= amax``, otherwise 0. ``dy/damax`` is ``y / amax``
+    where x is clipped, which is ±1, as in PACT; inside it is ``(y - x) / amax``, the rounding error's share,
+    as in LSQ: together what autograd makes of ``round(clamp(x, -amax, amax) / scale) * scale`` with ``scale =
+    amax / qmax`` and a straight-through rounding. LSQ's factor on the gradient is left to the learning rate.
+
+    Args:
+        x: the tensor; computed in float32 for every float dtype.
+        amax: the largest magnitude that is represented.
+        format: bits, sign and range of the integers.
+
+    Shapes: x: any; the result has the same, and its dtype. amax: broadcasts to it.
+    Edge case: An amax not above 2^-24 gives 0, and gets gradient 0: it has died. NaN stays NaN, and makes the
+        gradient of amax NaN.
+
+    Raises: QuantizerValueError: amax is negative or not finite. QuantizerTypeError: x is not a float tensor,
+        or the format unsigned and x holds negative values.
+
+    Source: Choi et al. 2018, "PACT: Parameterized clipping activation for quantized neural networks", section
+        3; Esser et al. 2020, "Learned step size quantization", section 2.1.
+
+    Example:
+        >>> x = torch.tensor([-2.0, 0.3, 1.0], requires_grad=True)
+        >>> amax = torch.tensor(1.0, requires_grad=True)
+        >>> learned_fake_quantize(x, amax, IntegerFormat(2, signed=True, narrow_range=True)).sum().backward()
+        >>> x.grad.tolist(), round(amax.grad.item(), 4)
+        ([0.0, 1.0, 1.0], -1.3)
+    """
+    require_float(x)
+    if not format.signed:
+        require_not_negative(x)
+    require_amax(amax)
+    result: torch.Tensor = _Learned.apply(x, amax.to(x.device), format)  # type: ignore[no-untyped-call]
+    return result

@@ -9,13 +9,12 @@ from torch import nn
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError, UnsupportedFormatError
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.core.known_names import require_known
+from ptq_cli.core.words import require_known
 from ptq_cli.quantizers.grid import Real, integer_format, require_amax
 from ptq_cli.quantizers.scaled.calibrator import Calibrator, reduce_amax
 from ptq_cli.quantizers.scaled.descriptor import E4M3, QuantDescriptor
 from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3
-from ptq_cli.quantizers.scaled.learned_quantize import learned_fake_quantize
-from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize_to, quantize_to
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize_to, learned_fake_quantize, quantize_to
 from ptq_cli.recipe.sections import AmaxSettings
 
 State = Literal["calibrating", "quantizing", "disabled"]

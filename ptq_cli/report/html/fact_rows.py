@@ -1,12 +1,15 @@
-"""The large figures at the top of the page, and its rows of plain facts: times and origin."""
+"""The large figures of the page, its rows of facts, of changed samples and of the layers' times."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.gate_result import SWITCHED_OFF, Times
-from ptq_cli.evaluation.document.report_document import Report
-from ptq_cli.report.html.evidence import Evidence
+from ptq_cli.evaluation.document.report_document import ChangedSample, Changes, LayerEntry, Report
+from ptq_cli.placement.fastest_placement import MachineProfile
 from ptq_cli.report.text.numbers import (
     Row,
     format_drop,
@@ -16,6 +19,199 @@ from ptq_cli.report.text.numbers import (
     share_of_float,
 )
 from ptq_cli.report.text.speed import served_as, speed_lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRange:
+    """The range that one amax method chooses for a tensor."""
+
+    method: str
+    low: float
+    high: float
+    sqnr_db: float | None = None  # the SQNR that the histogram leads to expect; None without a histogram
+    clipped: int | None = None  # how many values are certainly beyond the range; None without a histogram
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorEvidence:
+    """An activation that is quantized, as the calibration saw it.
+
+    Attributes:
+        low, high: the smallest and the largest value seen; 0 counts as seen.
+        zeros: how many of them were 0; None if only ranges were kept.
+        ranges: the ranges that the amax methods choose from the same statistics.
+        counts: values in equally wide bins from ``low`` to ``high``, without zeros; empty if no histogram was
+            kept.
+    """
+
+    name: str
+    format: str
+    low: float
+    high: float
+    values: int
+    zeros: int | None
+    chosen: MethodRange
+    ranges: tuple[MethodRange, ...]
+    counts: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerEvidence:
+    """What the graph says about a layer.
+
+    Attributes:
+        dtype: the type that its output is computed in.
+        tensor: the quantized tensor that holds its output; empty if there is none.
+        multiply_accumulates: of one sample, with sizes that the model leaves open assumed; None if that is
+            not known.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+    tensor: str = ""
+    multiply_accumulates: int | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How the report can be made again."""
+
+    command: str
+    recipe: str = ""
+    recipe_file: str = "recipe.toml"
+    notes: tuple[str, ...] = ()  # what the command would not reproduce
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that the page shows in addition to the report."""
+
+    origin: Origin
+    layers: tuple[LayerEvidence, ...] = ()
+    tensors: tuple[TensorEvidence, ...] = ()
+    notes: tuple[str, ...] = ()  # what is missing about the tensors, and why
+
+    @property
+    def drawn(self) -> tuple[TensorEvidence, ...]:
+        """The tensors that get a card: those for which the range of each method is known."""
+        return tuple(tensor for tensor in self.tensors if tensor.ranges)
+
+
+MOST_SHOWN = 200
+EFFECTS = ("lost", "gained", "still wrong", "changed")
+
+
+def change_view(changes: Changes) -> dict[str, Any]:
+    """Counts of the changes by effect and by pair of classes, and the samples.
+
+    Edge case: Counts by effect and by pair cover the samples that the details hold: the first thousand.
+
+    Example:
+        >>> lost = ChangedSample(index=0, name="a.png", label=0, float_class=0, quantized_class=1)
+        >>> view = change_view(Changes(1, ("cat", "dog"), (lost,)))
+        >>> view["effects"], view["pairs"], view["rows"] == [(lost, "cat", "cat", "dog")]
+        ([('lost', 1)], [('cat', 'dog', 1, 1, 0)], True)
+    """
+    samples = changes.samples
+    effects = Counter(sample.effect for sample in samples)
+    listed = sorted(
+        samples, key=lambda sample: (EFFECTS.index(sample.effect), not sample.picture, sample.index)
+    )
+
+    def named(index: int | None) -> str:
+        if index is None:
+            return ""
+        return changes.class_names[index] if index < len(changes.class_names) else str(index)
+
+    return {
+        "total": changes.total,
+        "effects": [(effect, effects[effect]) for effect in EFFECTS if effects[effect]],
+        "pairs": [
+            (named(before), named(after), len(found), found.count("lost"), found.count("gained"))
+            for (before, after), found in _by_pair(samples)[:MOST_SHOWN]
+        ],
+        "rows": [
+            (item, named(item.label), named(item.float_class), named(item.quantized_class))
+            for item in listed[:MOST_SHOWN]
+        ],
+        "left_out": changes.total - min(len(listed), MOST_SHOWN),
+    }
+
+
+def _by_pair(samples: Sequence[ChangedSample]) -> list[tuple[tuple[int, int], list[str]]]:
+    """Effects of each pair of classes, the most frequent pair first."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for sample in samples:
+        found.setdefault((sample.float_class, sample.quantized_class), []).append(sample.effect)
+    return sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
+
+
+MOST_TIMES = 20  # rows, of the slowest layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeRow:
+    """A layer: its times as text, empty where it is merged into another, and in percent of the longest."""
+
+    anchor: int
+    name: str
+    op: str
+    integer: bool
+    float_time: str
+    integer_time: str
+    float_share: float
+    integer_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeTable:
+    """The slowest layers first; where they were measured, and what the whole model takes."""
+
+    rows: tuple[TimeRow, ...]
+    left_out: int
+    source: str
+    whole: str
+
+
+def time_table(profile: MachineProfile, layers: Sequence[LayerEntry]) -> TimeTable | None:
+    """Times of the layers by a profile of their model; None if it has none of them."""
+    known = [
+        (anchor, layer, times)
+        for anchor, layer in enumerate(layers, 1)
+        if (times := profile.nodes.get(layer.name)) is not None and max(times.floating, times.integer) > 0
+    ]
+    if not known:
+        return None
+    known.sort(key=lambda item: -max(item[2].floating, item[2].integer))
+    longest = max(known[0][2].floating, known[0][2].integer)
+    rows = tuple(
+        TimeRow(
+            anchor=anchor,
+            name=layer.name,
+            op=layer.op,
+            integer=layer.integer,
+            float_time=_time(times.floating),
+            integer_time=_time(times.integer),
+            float_share=round(100 * times.floating / longest, 1),
+            integer_share=round(100 * times.integer / longest, 1),
+        )
+        for anchor, layer, times in known[:MOST_TIMES]
+    )
+    samples = "sample" if profile.batch == 1 else "samples"
+    threads = "thread" if profile.threads == 1 else "threads"
+    return TimeTable(
+        rows=rows,
+        left_out=len(known) - len(rows),
+        source=f"{profile.machine}, {profile.runtime}, {profile.batch} {samples} a run, "
+        f"{profile.threads} {threads}",
+        whole=f"{_time(profile.floating)} in float, and {_time(profile.integer)} with every layer in "
+        "integers that can be",
+    )
+
+
+def _time(microseconds: float) -> str:
+    return format_latency(microseconds / 1e6) if microseconds > 0 else ""
 
 
 def headline(report: Report, evidence: Evidence) -> Iterator[Row]:

@@ -10,7 +10,7 @@ from ptq_cli.core.words import format_count
 from ptq_cli.evaluation.document.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import LayerEntry
-from ptq_cli.report.html.evidence import Evidence, LayerEvidence, TensorEvidence
+from ptq_cli.report.html.fact_rows import Evidence, LayerEvidence, TensorEvidence
 from ptq_cli.report.text.numbers import format_drop, format_range, format_share
 
 DTYPE = "Dtype"

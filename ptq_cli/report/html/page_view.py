@@ -1,6 +1,7 @@
-"""The page: documents become a view, and the view becomes HTML in which all text is escaped."""
+"""The pages of a report and of a comparison: documents become a view, the view HTML with escaped text."""
 
 import hashlib
+import math
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -12,32 +13,30 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from ptq_cli.core.printable import visible
-from ptq_cli.core.words import format_bytes
+from ptq_cli.core.words import format_bytes, visible
 from ptq_cli.evaluation.document.analysis_document import Analysis
-from ptq_cli.evaluation.document.details import Changes
 from ptq_cli.evaluation.document.device_document import DeviceAnswers
-from ptq_cli.evaluation.document.report_document import LayerEntry, Report
-from ptq_cli.placement.machine_profile import MachineProfile
-from ptq_cli.report.html.changed_samples import change_view
-from ptq_cli.report.html.charts.interval_charts import gate_rows, metric_rows
-from ptq_cli.report.html.charts.step_chart import step_chart
-from ptq_cli.report.html.charts.tensor_cards import tensor_cards
-from ptq_cli.report.html.evidence import Evidence
-from ptq_cli.report.html.fact_rows import headline, origin_rows, time_rows
-from ptq_cli.report.html.layer_table import layer_table
-from ptq_cli.report.html.time_table import time_table
-from ptq_cli.report.text.device_table import NUMBERS, device_table, kernel_table, missed_lines, reference_line
-from ptq_cli.report.text.numbers import share_of_float
-from ptq_cli.report.text.stream_table import generation_lines, stream_lines, stream_table
+from ptq_cli.evaluation.document.report_document import Changes, LayerEntry, Report
+from ptq_cli.evaluation.report_changes import WORSE_BY_DB, LayerDifference, ReportChanges, TradeOffs
+from ptq_cli.placement.fastest_placement import MachineProfile
+from ptq_cli.report.html.fact_rows import Evidence, change_view, headline, origin_rows, time_rows, time_table
+from ptq_cli.report.html.interval_charts import gate_rows, metric_rows, step_chart
+from ptq_cli.report.html.layer_table import LAST, Cell, bounded, decibel_cell, layer_table
+from ptq_cli.report.html.tensor_cards import tensor_cards
+from ptq_cli.report.text.comparison import change_table, difference_table, trade_off_table
+from ptq_cli.report.text.markdown import NUMBERS, device_table, kernel_table, missed_lines, reference_line
+from ptq_cli.report.text.numbers import format_value, share_of_float
 from ptq_cli.report.text.summary import (
+    generation_lines,
+    ladder_table,
     level_lines,
     placement_line,
     saturation_lines,
     share_table,
+    stream_lines,
+    stream_table,
     verdict_line,
 )
-from ptq_cli.report.text.tuning import ladder_table
 
 MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
@@ -190,3 +189,56 @@ def _device_view(found: DeviceAnswers, layers: Sequence[LayerEntry]) -> dict[str
         "kernels": [(item, table, count) for item, table, count in kernels if count],
         "emulated": any(item.emulated for item in found.devices),
     }
+
+
+def render_comparison(
+    found: TradeOffs, changes: ReportChanges | None = None, layers: Sequence[LayerDifference] = ()
+) -> str:
+    """One HTML document that loads nothing else, under the policy of a report's page."""
+    value, size = found.float_value, found.float_bytes
+    page = {
+        "title": f"{len(found.models)} quantized models by {found.metric}",
+        "found": found,
+        "float_value": format_value(value, found.unit),
+        "float_size": format_bytes(size) if size is not None else "",
+        "models": trade_off_table(found),
+        "metrics": change_table(changes) if changes is not None else None,
+        "differences": difference_table(changes) if changes is not None else None,
+        "layers": layer_changes(layers[:MOST_LAYERS]),
+        "layers_left_out": max(0, len(layers) - MOST_LAYERS),
+        "analyzed": changes is not None and changes.worse_layers is not None,
+    }
+    return render("comparison.html.jinja", page)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedLayer:
+    """A layer in both models; ``kind`` is ``"changed"`` or ``"same"``."""
+
+    name: str
+    op: str
+    before: str
+    after: str
+    cells: tuple[Cell, Cell, Cell]
+    kind: str
+
+
+def layer_changes(layers: Sequence[LayerDifference]) -> list[ChangedLayer]:
+    """A row for each layer, in the order of the model."""
+    rows = []
+    for layer in layers:
+        before, after = layer.sqnr_before, layer.sqnr_after
+        change = after - before if before is not None and after is not None else math.nan
+        # Two exact layers differ by inf - inf.
+        shown = Cell("", LAST) if math.isnan(change) else Cell(f"{change:+.1f} dB", bounded(change))
+        rows.append(
+            ChangedLayer(
+                name=layer.name,
+                op=layer.op,
+                before=layer.before.placement if layer.before else "not in this model",
+                after=layer.after.placement if layer.after else "not in this model",
+                cells=(decibel_cell(before), decibel_cell(after), shown),
+                kind="changed" if layer.has_moved or abs(change) > WORSE_BY_DB else "same",
+            )
+        )
+    return rows

@@ -3,8 +3,13 @@
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.gate_result import inverse
 from ptq_cli.evaluation.interval import TOLERANCE
-from ptq_cli.evaluation.report_changes import WORSE_BY_DB, MetricChange, ReportChanges
-from ptq_cli.evaluation.trade_offs import ComparedModel, TradeOffs
+from ptq_cli.evaluation.report_changes import (
+    WORSE_BY_DB,
+    ComparedModel,
+    MetricChange,
+    ReportChanges,
+    TradeOffs,
+)
 from ptq_cli.report.text.numbers import INTERVAL, Row, Table, format_drop, format_interval, format_value
 
 DIGEST_LENGTH, SHOWN_DIGEST = 64, 12

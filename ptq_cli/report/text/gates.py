@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import partial
 from xml.etree import ElementTree as Xml
 
-from ptq_cli.core.printable import visible
-from ptq_cli.core.words import format_bytes
+from ptq_cli.core.words import format_bytes, visible
 from ptq_cli.evaluation.document.gate_result import GateResult
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report

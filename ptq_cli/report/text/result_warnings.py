@@ -8,10 +8,10 @@ from ptq_cli.core.words import few, format_bytes
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
-from ptq_cli.plan.already_quantized import FLOAT_MODEL
+from ptq_cli.plan.left_layers import FLOAT_MODEL
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
-from ptq_cli.qdq.metadata import AMAX_METHOD, FLOAT_LAYERS
 from ptq_cli.qdq.proof.target_faults import Fault
+from ptq_cli.qdq.read.quantized_file import AMAX_METHOD, FLOAT_LAYERS
 from ptq_cli.report.text.numbers import format_value, share_of_float
 from ptq_cli.runtime.narrow_types import has_four_bits
 

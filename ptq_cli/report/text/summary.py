@@ -1,4 +1,4 @@
-"""A report and an analysis as tables of texts, which the terminal, Markdown and the page share."""
+"""A report, its streams, a tuning and an analysis as tables of texts for terminal, Markdown and page."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from typing import cast
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.analysis_document import Analysis
+from ptq_cli.evaluation.document.ladder import INTERRUPTED, BudgetCheck, Ladder, LadderStep
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.text.numbers import (
@@ -234,3 +235,131 @@ def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
         Table(("metric", *(["PyTorch"] if with_pytorch else []), "float", *names), tuple(label_rows)),
         Table(("against float", *names), (*pair_rows, ("size", *sizes))),
     )
+
+
+SHOWN_TOKENS = 16  # tokens shown of a continuation without a tokenizer
+
+
+def stream_table(report: Report) -> Table:
+    """Metrics on both kinds of states, and in the first and the last tenth of the steps."""
+    header = ("over the steps", "own", "float's", "begin", "end", "loss", INTERVAL)
+    if report.stream is None:
+        return Table(header, ())
+    own, forced = ({item.name: item for item in found} for found in (report.metrics, report.stream.forced))
+    labels, rows = metric_labels(report), []
+    for item in report.stream.drifts:
+        values = [format_value(found[item.metric].quantized_value, item.unit) for found in (own, forced)]
+        write = format_value if own[item.metric].float_value is None else format_drop
+        tenths = [write(value, item.unit) for value in (item.first, item.last)]
+        loss, interval = format_drop(item.loss, item.unit), format_interval(item.interval, item.unit)
+        rows.append((labels[item.metric], *values, *tenths, loss, interval))
+    return Table(header, tuple(rows))
+
+
+def stream_lines(report: Report) -> list[str]:
+    """A line about the recordings, and the step at which a model on its own states is worst."""
+    found = report.stream
+    if found is None or not found.curve:
+        return []
+    name = found.drifts[0].metric if found.drifts else ""
+    values = {item.step: item.free.get(name) for item in found.curve}
+    worst = values[found.worst_step]
+    at = f", {format_value(worst, 'decibel')}" if worst is not None and name == "sqnr_db" else ""
+    recordings = f"{found.recordings:,} recording{'' if found.recordings == 1 else 's'}"
+    return [
+        f"{recordings} of up to {found.longest:,} steps: on its own states, on the float model's, and on its "
+        "own in the first and the last tenth",
+        f"worst at step {found.worst_step}{at}",
+    ]
+
+
+def generation_lines(report: Report) -> list[str]:
+    """A line about how far prompts are continued alike, and the first continuations that differ.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from ptq_cli.evaluation.document.measurement import Example, Generation
+        >>> one = Example(prompt="a.npz[0]", of_float=(7, 1), quantized=(7, 2))
+        >>> found = Generation(
+        ...     prompts=4,
+        ...     tokens=2,
+        ...     unchanged=3,
+        ...     median_equal=2.0,
+        ...     first_differences=(1, None, None, None),
+        ...     examples=(one,),
+        ... )
+        >>> for line in generation_lines(SimpleNamespace(generation=found)):
+        ...     print(line)
+        4 prompts continued by 2 tokens: 3 alike, the first 2 tokens equal in the median
+        a.npz[0]: float 7 1 | quantized 7 2
+    """
+    found = report.generation
+    if found is None:
+        return []
+    prompts = f"{found.prompts:,} prompt{'' if found.prompts == 1 else 's'}"
+    tokens = f"{found.tokens:,} token{'' if found.tokens == 1 else 's'}"
+    lines = [
+        f"{prompts} continued by {tokens}: {found.unchanged:,} alike, the first {found.median_equal:g} "
+        "tokens equal in the median"
+    ]
+    for item in found.examples if found.unchanged < found.prompts else ():
+        one, other = (
+            f"{text!r}" if text is not None else " ".join(map(str, tokens[:SHOWN_TOKENS]))
+            for text, tokens in ((item.float_text, item.of_float), (item.quantized_text, item.quantized))
+        )
+        lines.append(f"{item.prompt}: float {one} | quantized {other}")
+    return lines
+
+
+def ladder_table(ladder: Ladder) -> Table:
+    """Each candidate: its SQNR, each budget's metric, and what the held-out samples have shown."""
+    names = [check.metric for check in ladder.best.checks]
+    header = ["rung", "SQNR"]
+    for check in ladder.best.checks:
+        header += [budgeted(check)]
+        header += ["at most" if check.kind == "max_drop" else "at least"]
+    rows = [_row(step, names, chosen=index == ladder.chosen) for index, step in enumerate(ladder.steps)]
+    return Table((*header, "result"), tuple(rows))
+
+
+def _row(step: LadderStep, names: list[str], *, chosen: bool) -> Row:
+    cells = [step.name, format_decibels(step.sqnr_db)]
+    checks, proof = ({check.metric: check for check in found} for found in (step.checks, step.proof))
+    for name in names:
+        check = proof.get(name, checks[name])
+        cells += [written(check, check.value), written(check, check.bound) if name in proof else ""]
+    return (*cells, result_of(step, chosen=chosen))
+
+
+def budgeted(check: BudgetCheck) -> str:
+    """Quantity that a budget limits, in words: a drop, or a value."""
+    return f"drop of {check.metric}" if check.kind == "max_drop" else check.metric
+
+
+def written(check: BudgetCheck, value: float) -> str:
+    """Write a value of a budget's metric."""
+    return format_drop(value, check.unit) if check.kind == "max_drop" else format_value(value, check.unit)
+
+
+def result_of(step: LadderStep, *, chosen: bool) -> str:
+    """Say what became of a candidate."""
+    if step.met:
+        return "budget kept"
+    if not step.kept:
+        return "no better"
+    proven = "not proven" if step.proof else "better"
+    return f"{proven}, chosen" if chosen else proven
+
+
+def verdict_of(ladder: Ladder) -> str:
+    """Say whether the budget is kept, and how sure that is."""
+    if ladder.met:
+        return (
+            f"budget kept by {ladder.best.name}: shown with 95 % confidence on {ladder.set_aside:,} held-out "
+            "samples"
+        )
+    count = len(ladder.steps)
+    best = f"{ladder.best.name} is the best of {count} candidate{'' if count == 1 else 's'}"
+    if ladder.stopped == INTERRUPTED:
+        return f"the budget is not kept yet: {best} so far"
+    return f"BUDGET MISSED: {best}; {ladder.stopped}"

@@ -13,8 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.files.stored import StoredModel, serialize
-from ptq_cli.models.graph_reading import every_value, nested_graphs, remove_unused
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_value, nested_graphs, remove_unused
 
 
 def tap(model: ir.Model, tensors: Sequence[str]) -> StoredModel:

@@ -5,8 +5,15 @@ from collections.abc import Sequence
 
 import click
 
-from ptq_cli.recipe.assignments import ONCE, ONCE_KEYS, setting_types, type_words
-from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS
+from ptq_cli.recipe.assignments import (
+    FLAG_KEYS,
+    ONCE,
+    ONCE_KEYS,
+    OVERRIDE,
+    OVERRIDE_FLAGS,
+    setting_types,
+    type_words,
+)
 from ptq_cli.recipe.schema import instead_of
 
 COMMANDS = {

@@ -8,7 +8,7 @@ import click
 
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.json_schema import docstring
-from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.words import did_you_mean
 from ptq_cli.terminal.phrases import fill
 
 # How help fits a terminal: lines end between words, and an example still runs when it is copied.

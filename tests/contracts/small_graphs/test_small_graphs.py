@@ -13,7 +13,7 @@ from ptq_cli.core.pair_sums import LARGEST_SUM, PairRule, exceeds_pairs
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.qdq.proof.target_faults import target_faults
-from ptq_cli.runtime.onnxruntime_engine import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.contracts.small_graphs.every_target import EVERY_TARGET, ONE_TARGET, OPENVINO
 from tests.contracts.small_graphs.exported import Exported, export, run_optimized
 from tests.contracts.small_graphs.ort_cpu import ORT_CPU, claimed, float_nodes

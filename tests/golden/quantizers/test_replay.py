@@ -10,8 +10,7 @@ import torch
 
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.quantizers.scaled.affine_quantize import fake_quantize_affine
-from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
+from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, fake_quantize_affine
 from tests.each_case import each_case
 from tests.golden.quantizers.cases import MIRRORS
 

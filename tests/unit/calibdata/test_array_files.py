@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.calibdata.array_files import NpzDataset
-from ptq_cli.calibdata.dataset.selection import Selection, Shard
+from ptq_cli.calibdata.dataset.batches import Selection, Shard
 from ptq_cli.core.errors import DataFormatError, DataShapeError, EmptyDataError, LabelError
 from tests.unit.calibdata.conftest import npy
 

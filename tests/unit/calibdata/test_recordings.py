@@ -9,10 +9,8 @@ import pytest
 
 from ptq_cli.calibdata.array_files import NpzDataset
 from ptq_cli.calibdata.callable_dataset import CallableDataset
-from ptq_cli.calibdata.carries import carries_of, state_axes
-from ptq_cli.calibdata.dataset.batches import StepBatch
-from ptq_cli.calibdata.dataset.selection import Selection, Shard
-from ptq_cli.calibdata.recorded_steps import Cuts
+from ptq_cli.calibdata.carries import Cuts, carries_of, state_axes
+from ptq_cli.calibdata.dataset.batches import Selection, Shard, StepBatch
 from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.core.errors import CarryError, DataShapeError, NonFiniteActivationError
 from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec

@@ -9,14 +9,16 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from ptq_cli.calibration.loaded_run import LOCATIONS, load_run, loaded_run
 from ptq_cli.calibration.provenance import (
     DEPENDS_ON,
     HASH_PREFIX,
+    LOCATIONS,
     READING,
     RECOVERY,
     TARGET,
     flags_to_store,
+    load_run,
+    loaded_run,
     opened_bytes,
     settings_of,
     source_bytes,
@@ -24,8 +26,7 @@ from ptq_cli.calibration.provenance import (
 )
 from ptq_cli.collectors.calibration_file import Calibration, calibration_bytes, load_calibration
 from ptq_cli.core.errors import StaleCalibrationError
-from ptq_cli.models.loading.detect import ModelKind, detect_kind
-from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.models.loading.source import ModelKind, SourceFile, detect_kind
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ModelSettings
 from ptq_cli.setup.resolve import Request

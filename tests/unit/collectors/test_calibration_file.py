@@ -11,6 +11,7 @@ from ptq_cli.collectors import calibration_file as artifact
 from ptq_cli.collectors.calibration_file import (
     Calibration,
     Provenance,
+    Share,
     calibration_bytes,
     load_calibration,
     save_calibration,
@@ -19,7 +20,6 @@ from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.flat_statistics import flatten
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.collectors.share import Share
 from ptq_cli.core.errors import CalibrationFileError, OutputFileError
 from tests.each_case import each_case
 

@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.core import trust
 from ptq_cli.core.entry_points import load_entry_point
 from ptq_cli.core.errors import EntryPointError, UntrustedCodeError
-from ptq_cli.recipe.code_settings import code_settings
+from ptq_cli.recipe.locations import code_settings
 from ptq_cli.recipe.recipe_layers import file_layer
 
 

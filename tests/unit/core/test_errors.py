@@ -5,7 +5,7 @@ from pathlib import Path
 import ptq_cli
 from ptq_cli.core import errors
 from ptq_cli.core.errors import PtqError, UsageError
-from ptq_cli.core.known_names import did_you_mean
+from ptq_cli.core.words import did_you_mean
 from tests.each_case import each_case
 
 PACKAGE = Path(ptq_cli.__file__).parent

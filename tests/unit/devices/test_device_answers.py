@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from ptq_cli.core.errors import AnswerError, CasesError, OtherCasesError, PtqError
 from ptq_cli.devices import run as runner
-from ptq_cli.devices.run_answers import run_answers
+from ptq_cli.devices.device_answers import run_answers
 from ptq_cli.devices.run_cases import run_pack
 from ptq_cli.evaluation.document.device_document import DeviceAnswer
 from ptq_cli.setup.resolve import Request

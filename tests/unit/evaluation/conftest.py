@@ -10,9 +10,10 @@ from ptq_cli.evaluation.document.analysis_document import (
     Cost,
     LayerAnalysis,
     Samples,
+    Sensitivity,
+    TensorAnalysis,
 )
 from ptq_cli.evaluation.document.report_document import ModelEntry
-from ptq_cli.evaluation.document.tensor_rows import Sensitivity, TensorAnalysis
 from tests.pages import METRIC, SHARES
 
 

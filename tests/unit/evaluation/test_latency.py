@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.evaluation import latency
 from ptq_cli.evaluation import latency as module
 from ptq_cli.evaluation.latency import LatencyTurns, latency_ratio, measure_latency
-from ptq_cli.runtime.onnxruntime_engine import OnnxRuntime
+from ptq_cli.runtime.engine_registry import OnnxRuntime
 from ptq_cli.runtime.timing import Duration, Turns
 from tests.each_case import each_case
 

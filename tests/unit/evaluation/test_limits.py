@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from ptq_cli.core.errors import GateError
-from ptq_cli.evaluation.document.generation import GENERATED
+from ptq_cli.evaluation.document.measurement import GENERATED
 from ptq_cli.evaluation.limits import (
     BOUNDS,
     absolute_limit,

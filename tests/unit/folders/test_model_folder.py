@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from ptq_cli.core.errors import DataFormatError, ModelFolderError
-from ptq_cli.folders.data_of_files import data_by_file
+from ptq_cli.folders.file_requests import data_by_file
 from ptq_cli.folders.model_folder import open_folder
 
 

@@ -7,13 +7,12 @@ import pytest
 
 from ptq_cli.core.documents import read_document, to_json
 from ptq_cli.core.errors import ProfileError
-from ptq_cli.latency.integer_twin import integer_twin
-from ptq_cli.latency.measure_profile import measure_profile, operators_digest
+from ptq_cli.latency.measure_profile import integer_twin, measure_profile, operators_digest
 from ptq_cli.latency.operator_times import operator_times
-from ptq_cli.placement.machine_profile import MachineProfile
+from ptq_cli.placement.fastest_placement import MachineProfile
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.runtime.onnxruntime_engine import find_kernels
+from ptq_cli.runtime.engine_registry import find_kernels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, sample
 

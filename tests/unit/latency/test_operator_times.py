@@ -6,8 +6,14 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from ptq_cli.latency.operator_times import node_times
-from ptq_cli.latency.run_times import FEWEST_LONG_RUNS, FEWEST_RUNS, RUNS_A_TURN, take_clocks, whole_runs
+from ptq_cli.latency.operator_times import (
+    FEWEST_LONG_RUNS,
+    FEWEST_RUNS,
+    RUNS_A_TURN,
+    node_times,
+    take_clocks,
+    whole_runs,
+)
 from tests.unit.plan.graphs import build, sample
 
 MERGED = """(float[N,3,32,32] x) => (float[N,8,32,32] y)

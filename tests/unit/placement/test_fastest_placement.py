@@ -13,6 +13,8 @@ from ptq_cli.placement.fastest_placement import (
     OUTSIDE,
     Circuit,
     Edge,
+    MachineProfile,
+    NodeTimes,
     Seam,
     Unit,
     cheapest,
@@ -20,7 +22,6 @@ from ptq_cli.placement.fastest_placement import (
     fastest_placement,
     predicted,
 )
-from ptq_cli.placement.machine_profile import MachineProfile, NodeTimes
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.each_case import each_case

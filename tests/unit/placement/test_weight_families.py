@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ptq_cli.amax.finish import next_powers_of_two
+from ptq_cli.amax.decide import next_powers_of_two
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.formats import UINT8
 from ptq_cli.plan.planner import make_plan

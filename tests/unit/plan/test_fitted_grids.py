@@ -10,7 +10,7 @@ from ptq_cli.plan.fitted_grids import KEPT_CLAMP, expose_clamps, fit_clamps, rai
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import decide_all
-from ptq_cli.runtime.onnxruntime_engine import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build, run, sample, serialized
 

@@ -8,7 +8,7 @@ from ptq_cli.core.formats import UINT8
 from ptq_cli.plan.sites import ActivationSite
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recover.decided_model import DecidedModel, with_opset
+from ptq_cli.recover.quantized_layer import DecidedModel, with_opset
 from tests.placements import placed
 
 STEP, ZERO = 0.05, 100

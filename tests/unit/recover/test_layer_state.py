@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ptq_cli.amax.finish import LARGEST_BIAS
+from ptq_cli.amax.decide import LARGEST_BIAS
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ExportSettings, WeightSettings
 from ptq_cli.recover.layer_state import BIAS_ROOM, code_grid, decided_again, layer_state

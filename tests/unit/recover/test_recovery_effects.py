@@ -3,7 +3,7 @@
 import json
 import math
 
-from ptq_cli.qdq.metadata import RECOVERY
+from ptq_cli.qdq.read.quantized_file import RECOVERY
 from ptq_cli.recover.recovery_effects import (
     FloatLayers,
     LayerRecovery,

@@ -11,7 +11,7 @@ from ptq_cli.recipe.sections import (
     WeightSettings,
 )
 from ptq_cli.recover.block_layer import SharedReads, solve_blocks
-from ptq_cli.recover.layer_rows import NO_ROWS, NOT_FINITE, LayerData, LayerRows
+from ptq_cli.recover.layer_geometry import NO_ROWS, NOT_FINITE, LayerData, LayerRows
 from ptq_cli.recover.layer_state import SolvedLayer, layer_state
 from ptq_cli.recover.quantized_layer import QuantizedLayer, quantized_layers
 from ptq_cli.recover.solve_layer import solve_layer

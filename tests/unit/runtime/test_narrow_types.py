@@ -8,8 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.core.arithmetic import round_to_float
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN
 from ptq_cli.models.files.stored import serialize
+from ptq_cli.qdq.write.block_weights import dynamic_pair
 from ptq_cli.qdq.write.new_nodes import NewNodes, add_initializer
-from ptq_cli.qdq.write.two_level_blocks import dynamic_pair
 from ptq_cli.runtime.narrow_types import (
     BIAS_QUANTIZATION,
     DisabledOptimizers,

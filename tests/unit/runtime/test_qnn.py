@@ -10,8 +10,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime import qnn
 from ptq_cli.runtime.engine import ON_CPU, ON_FLOATS, ON_HTP
-from ptq_cli.runtime.engine_registry import engine_alone, engine_of, measuring_engine
-from ptq_cli.runtime.onnxruntime_engine import IN_FLOATS
+from ptq_cli.runtime.engine_registry import IN_FLOATS, engine_alone, engine_of, measuring_engine
 from ptq_cli.runtime.qnn import QNN_HTP
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized
 

@@ -11,8 +11,7 @@ import torch
 
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import DataShapeError, ModelInputError, ParityError, UsageError
-from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.models.loading.source import ModelKind, SourceFile
 from ptq_cli.models.loading.torch_sources import ModuleSource
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings
 from ptq_cli.setup.float_model import FloatModel, make_float_model, open_source

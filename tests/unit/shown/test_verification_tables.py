@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ptq_cli.evaluation.proof.verification import OutputComparison, OutputDifference, Verification
+from ptq_cli.evaluation.verification import OutputComparison, OutputDifference, Verification
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import Fault
 from ptq_cli.shown.verification_tables import MOST_FAULTS, MOST_ROWS, print_verification

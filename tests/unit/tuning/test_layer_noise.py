@@ -14,8 +14,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recover.range_effects import loudest
-from ptq_cli.tuning.layer_noise import QUIET, layer_noise
-from ptq_cli.tuning.layer_ranking import LayerRanking, layers_by_level
+from ptq_cli.tuning.layer_noise import QUIET, LayerRanking, layer_noise, layers_by_level
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.twins import CHAIN, make_twins
 

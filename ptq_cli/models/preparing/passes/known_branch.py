@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import every_node, nested_graphs
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, every_node, nested_graphs
 from ptq_cli.models.preparing.rewriting import (
     RewritePass,
     array_of,

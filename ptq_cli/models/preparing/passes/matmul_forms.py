@@ -6,8 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.files.mapped_constants import moved_tensor
-from ptq_cli.models.graph_reading import constant_shape, rank_of, register_constant
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, constant_shape, rank_of, register_constant
 from ptq_cli.models.preparing.rewriting import (
     RewritePass,
     add_constant,

@@ -4,8 +4,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.graph_reading import input_at, rank_of
-from ptq_cli.models.names import FreshNames
+from ptq_cli.models.graph_reading import FreshNames, input_at, rank_of
 from ptq_cli.models.preparing.rewriting import (
     RewritePass,
     add_constant,

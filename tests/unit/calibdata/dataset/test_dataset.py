@@ -7,7 +7,7 @@ from ptq_cli.calibdata.array_files import NpzDataset
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.batches import checked
 from ptq_cli.calibdata.dataset.dataset import move_axes
-from ptq_cli.calibdata.dataset.renaming import rename_arrays
+from ptq_cli.calibdata.dataset.labels import rename_arrays
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.core.errors import NonFiniteDataError
 from ptq_cli.core.tensors import TensorSpec

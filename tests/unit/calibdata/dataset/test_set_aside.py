@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.calibdata.array_files import NpzDataset
-from ptq_cli.calibdata.dataset.selection import Selection, Shard
+from ptq_cli.calibdata.dataset.batches import Selection, Shard
 from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from tests.each_case import each_case
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import click
 
 from ptq_cli.cli.main import COMMANDS, cli
-from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
+from ptq_cli.recipe.assignments import FLAG_KEYS, OVERRIDE, OVERRIDE_FLAGS, settings_to_table
 from ptq_cli.terminal.options.shared_options import settings_from
 from tests.each_case import each_case
 

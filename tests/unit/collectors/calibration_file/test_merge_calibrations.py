@@ -9,11 +9,13 @@ from ptq_cli.collectors.calibration_file import (
     Calibration,
     NamedCalibration,
     Provenance,
+    Share,
     calibration_bytes,
     merge_calibrations,
+    share_to_table,
+    table_to_share,
 )
 from ptq_cli.collectors.collector_registry import make_collector
-from ptq_cli.collectors.share import Share, share_to_table, table_to_share
 from ptq_cli.core.errors import IncompleteCalibrationError, MergeError, OverlappingShardsError
 from tests.each_case import each_case
 

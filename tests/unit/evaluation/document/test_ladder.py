@@ -11,7 +11,7 @@ from ptq_cli.core.errors import ReportError
 from ptq_cli.evaluation.document.ladder import INTERRUPTED, BudgetCheck, Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.text.markdown import report_to_markdown
-from ptq_cli.report.text.tuning import ladder_table, verdict_of
+from ptq_cli.report.text.summary import ladder_table, verdict_of
 from tests.measured import validator
 
 

@@ -1,7 +1,11 @@
-"""A report survives its file and fits its schema, and no other file is taken for one."""
+"""A report survives its file and fits its schema, and no other file is taken for one.
+
+``details.json`` keeps what it was given, and refuses what it was not.
+"""
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ from ptq_cli.core.errors import ReportError
 from ptq_cli.evaluation.bootstrap import count_flips
 from ptq_cli.evaluation.document.gate_result import LatencyCause, OwnFileLatency, ReportWarning, Times
 from ptq_cli.evaluation.document.measurement import flips_between, hits_to_text, require_hits
-from ptq_cli.evaluation.document.report_document import LayerEntry, Report
+from ptq_cli.evaluation.document.report_document import ChangedSample, Changes, Details, LayerEntry, Report
 from ptq_cli.evaluation.interval import Interval
 from tests.each_case import each_case, table
 from tests.measured import changed_json, gate_result, latency_of, measurement, validator
@@ -186,3 +190,40 @@ def test_two_texts_give_the_flips_of_the_samples(pairs: list[tuple[bool, bool]])
 def test_hits_of_other_samples_are_refused(text: str, samples: int, share: float) -> None:
     with pytest.raises(ReportError, match=r"'metrics\[2\].quantized_hits' does not fit"):
         require_hits(text, samples, share, "metrics[2].quantized_hits")
+
+
+DETAILS_SCHEMA = validator("details")
+SAMPLES = (
+    ChangedSample(index=3, name="<b>/7.png", label=0, float_class=0, quantized_class=2, picture="aGFsbG8="),
+    ChangedSample(index=5, name="8.png", label=2, float_class=0, quantized_class=2),
+    ChangedSample(index=6, name="9.png", label=1, float_class=0, quantized_class=2),
+    ChangedSample(index=8, name="a.png", label=None, float_class=0, quantized_class=2),
+)
+DETAILS = Details("2026-01-31T12:00:00Z", "b" * 64, ("a note",), Changes(4, ("cat", "dog", "é"), SAMPLES))
+
+
+@each_case("details", [DETAILS, replace(DETAILS, changes=None, notes=())])
+def test_what_was_written_is_read(details: Details) -> None:
+    text = to_json(details)
+    assert text.isascii()
+    assert parse_document(Details, text.encode()) == details
+    DETAILS_SCHEMA.validate(json.loads(text))
+
+
+def test_what_became_of_a_sample() -> None:
+    assert [sample.effect for sample in SAMPLES] == ["lost", "gained", "still wrong", "changed"]
+
+
+@each_case(
+    "path, value, says",
+    [
+        ("quantized_sha256", "abc", "'quantized_sha256' is 'abc'"),
+        ("changes/total", -1, "'changes.total' is -1"),
+        ("changes/samples/0/picture", '"><script>alert(1)</script>', "expected a picture in base64"),
+    ],
+)
+def test_what_does_not_fit_is_refused(path: str, value: Any, says: str) -> None:
+    content = changed_json(DETAILS, path, value)
+    with pytest.raises(ReportError, match=re.escape(says)):
+        parse_document(Details, json.dumps(content).encode())
+    assert not DETAILS_SCHEMA.is_valid(content)

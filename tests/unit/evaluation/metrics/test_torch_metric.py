@@ -8,8 +8,7 @@ from sklearn.metrics import f1_score, r2_score, roc_auc_score
 
 from ptq_cli.core.errors import EntryPointError, MetricError
 from ptq_cli.evaluation.metrics.base import LabelMetric, SampleSums
-from ptq_cli.evaluation.metrics.named_code import metric_maker
-from ptq_cli.evaluation.metrics.spec import MetricSpec
+from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_maker
 from ptq_cli.evaluation.uncertainty import with_paired_intervals
 from tests.each_case import each_case
 from tests.measured import measurement

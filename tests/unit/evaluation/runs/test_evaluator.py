@@ -10,7 +10,7 @@ from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS
 from ptq_cli.evaluation.metrics.spec import metric_specs
-from ptq_cli.evaluation.runs.changed_classes import ChangeCollector
+from ptq_cli.evaluation.runs.comparisons import ChangeCollector
 from ptq_cli.evaluation.runs.evaluator import Evaluator
 from ptq_cli.evaluation.runs.judged import judged_metrics
 from ptq_cli.evaluation.runs.run_models import Runs, run_evaluator

@@ -6,8 +6,7 @@ import onnx_ir as ir
 import torch
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.models.loading.source import ModelKind, SourceFile
 from ptq_cli.models.loading.torch_sources import ModuleSource
 from ptq_cli.models.preparing.prepare_graph import prepare
 

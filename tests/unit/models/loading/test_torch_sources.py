@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from ptq_cli.calibdata.open_dataset import open_dataset
-from ptq_cli.models.loading.detect import ModelKind
-from ptq_cli.models.loading.source import SourceFile
+from ptq_cli.models.loading.source import ModelKind, SourceFile
 from ptq_cli.models.loading.torch_sources import ModuleSource, ProgramSource, TorchScriptSource
 from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings

@@ -11,7 +11,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files import storing
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.prepare_graph import prepare, prepare_model
-from ptq_cli.runtime.onnxruntime_engine import count_kernels
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.each_case import each_case
 from tests.unit.models.contents import noise, operators
 from tests.unit.plan.graphs import build, quantized, run, sample, serialized, sqnr_db

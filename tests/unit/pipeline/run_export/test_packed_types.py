@@ -12,7 +12,7 @@ from ptq_cli.models.opset import opset_of
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_verify import run_verify
-from ptq_cli.recover.decided_model import with_opset
+from ptq_cli.recover.quantized_layer import with_opset
 from ptq_cli.setup.resolve import Request
 
 

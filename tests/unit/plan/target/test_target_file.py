@@ -12,7 +12,7 @@ from ptq_cli.core.errors import (
     UnknownNameError,
 )
 from ptq_cli.plan.target import target_file as target_module
-from ptq_cli.plan.target.onnx_operators import operator_mistakes
+from ptq_cli.plan.target.rules import operator_mistakes
 from ptq_cli.plan.target.target_file import load_target, target_names
 from tests.each_case import each_case
 

@@ -4,7 +4,7 @@ import pytest
 
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.float_reasons import float_reason
-from ptq_cli.runtime.onnxruntime_engine import find_kernels
+from ptq_cli.runtime.engine_registry import find_kernels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.paired import conv

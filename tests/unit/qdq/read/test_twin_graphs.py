@@ -1,16 +1,37 @@
-"""What a quantized file holds beside its float model."""
+"""Parts of a graph are models of their own, and the graph stays as it is.
+
+What a quantized file holds beside its float model.
+"""
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.constant_values import constant_values
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs, part_of
 from tests.placements import PLAIN_WEIGHTS
-from tests.unit.plan.graphs import build, quantized
+from tests.unit.plan.graphs import build, quantized, run
 from tests.unit.qdq.twins import CHAIN, make_twins, twins_of
+
+
+def test_a_part_computes_what_its_nodes_do_and_leaves_the_model_alone() -> None:
+    model = build(
+        "(float[n, 4] x) => (float[n, 3] y) <float[4, 3] w, float[3] b> {"
+        " m = MatMul (x, w) a = Add (m, b) y = Relu (a) }"
+    )
+    before = ir.to_proto(model)
+    add, relu = model.graph.node("a"), model.graph.node("y")
+    part = part_of(model, [add, relu], add.inputs[:1], relu.outputs)
+    assert list(part.graph.initializers) == ["b"]
+    product = np.float32([[-9.0, 0.0, 9.0]])
+    bias = model.graph.initializers["b"].const_value.numpy()
+    assert np.array_equal(run(part, {"m": product})[0], np.maximum(product + bias, 0))
+    part.graph.inputs[0].shape = None
+    assert ir.to_proto(model) == before
+    assert [use.node.name for use in model.graph.node("m").outputs[0].uses()] == ["a"]
 
 
 def test_pairs_are_named_as_in_the_float_model() -> None:

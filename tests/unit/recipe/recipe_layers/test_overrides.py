@@ -13,11 +13,11 @@ from ptq_cli.models.pair_operators import clips_integers
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.fitted_grids import expose_clamps
 from ptq_cli.qdq.write.site_parameters import decide_all
-from ptq_cli.recipe.flags import settings_to_table
+from ptq_cli.recipe.assignments import settings_to_table
 from ptq_cli.recipe.recipe_layers import merge_layers, table_layer
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recover.decided_model import with_opset
-from ptq_cli.runtime.onnxruntime_engine import count_kernels
+from ptq_cli.recover.quantized_layer import with_opset
+from ptq_cli.runtime.engine_registry import count_kernels
 from tests.each_case import each_case
 from tests.placements import placed
 from tests.quantized import quantize_model

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ptq_cli.report.html.evidence import Evidence, Origin
+from ptq_cli.report.html.fact_rows import Evidence, Origin
 from ptq_cli.report.html.layer_table import LAST, layer_table
 from tests.pages import Network
 

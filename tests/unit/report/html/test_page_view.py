@@ -11,7 +11,7 @@ import pytest
 
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.report.html import page_view
-from ptq_cli.report.html.evidence import Evidence, Origin
+from ptq_cli.report.html.fact_rows import Evidence, Origin
 from ptq_cli.report.html.page_view import NOT_ANALYZED, PageInput, render_page
 from tests.pages import Network
 

@@ -6,7 +6,7 @@ import pytest
 
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import LayerEntry, SaturatingLayer, Saturation
-from ptq_cli.qdq.metadata import FLOAT_LAYERS
+from ptq_cli.qdq.read.quantized_file import FLOAT_LAYERS
 from ptq_cli.report.text.result_warnings import recovery_warnings, result_warnings
 from tests.measured import measurement
 

@@ -9,7 +9,7 @@ from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.measurement import ClassValue, Unit
 from ptq_cli.evaluation.document.report_document import ModelEntry, Report
 from ptq_cli.evaluation.interval import Flips
-from ptq_cli.report.html.charts.interval_charts import metric_rows
+from ptq_cli.report.html.interval_charts import metric_rows
 from ptq_cli.report.text.gates import gate_table
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.numbers import format_value

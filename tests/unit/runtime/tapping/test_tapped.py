@@ -11,9 +11,8 @@ from onnx import TensorProto, numpy_helper
 
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.session import Session
-from ptq_cli.runtime.tapping.channel_blocks import block_of, open_tapped, unblock
 from ptq_cli.runtime.tapping.pieces import PieceSize
-from ptq_cli.runtime.tapping.tapped import FAST, TappedModel
+from ptq_cli.runtime.tapping.tapped import FAST, TappedModel, block_of, open_tapped, unblock
 from ptq_cli.runtime.tapping.taps import tap
 from tests.unit.runtime.tapping.conftest import FLOATS, batch_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.core.errors import GateError, UsageError
-from ptq_cli.recipe.flags import FLAG_KEYS, OVERRIDE_FLAGS
+from ptq_cli.recipe.assignments import FLAG_KEYS, OVERRIDE_FLAGS
 from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.terminal.options.shared_options import settings_from
 from ptq_cli.terminal.phrases import next_step, shown_path

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import TensorSpec
-from ptq_cli.pipeline.evaluation.output_axes import fitting_batch
+from ptq_cli.pipeline.evaluation.evaluation_set import fitting_batch
 from tests.each_case import each_case
 
 

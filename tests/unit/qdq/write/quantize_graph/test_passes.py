@@ -13,8 +13,8 @@ from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.write.activation_pairs import insert_activation_pairs
 from ptq_cli.qdq.write.constant_pairs import store_constants
+from ptq_cli.qdq.write.quantize_graph import insert_activation_pairs
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from tests.each_case import each_case
 from tests.unit.plan.cases.tables import CASES

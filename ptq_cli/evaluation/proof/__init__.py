@@ -1,1 +1,0 @@
-"""Proof of a quantized file: kernels and outputs beside the graph as written, saturation, the verdict."""
