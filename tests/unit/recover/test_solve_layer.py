@@ -18,7 +18,7 @@ from ptq_cli.recover.solve_layer import solve_layer
 from tests.unit.plan.graphs import build
 from tests.unit.recover.decided import STEP, ZERO, decided
 
-TEXT = "(float[n, 32] x) => (float[n, 4] y) <float[32, 4] w> { [fc] y = MatMul (x, w) }"
+SOLVE_TEXT = "(float[n, 32] x) => (float[n, 4] y) <float[32, 4] w> { [fc] y = MatMul (x, w) }"
 EVERYWHERE = ExportSettings(prefer="size")
 BYTES = Recipe(weights=WeightSettings(bits=4), export=EVERYWHERE)
 BLOCKS = Recipe(
@@ -54,7 +54,7 @@ def missed(model, made, layer, solved, x: np.ndarray) -> tuple[float, float]:
 
 
 def test_a_layer_that_reads_integers_loses_less_on_other_rows() -> None:
-    model = build(TEXT, constants={"w": WEIGHT})
+    model = build(SOLVE_TEXT, constants={"w": WEIGHT})
     made = decided(model, BYTES)
     layer = quantized_layers(model, made)[0]["fc"]
     assert not layer.is_by_blocks
@@ -69,7 +69,7 @@ def test_a_layer_that_reads_integers_loses_less_on_other_rows() -> None:
 
 
 def test_a_layer_of_blocks_loses_less_on_other_rows() -> None:
-    model = build(TEXT, constants={"w": WEIGHT})
+    model = build(SOLVE_TEXT, constants={"w": WEIGHT})
     made = decided(model, BLOCKS)
     layer = quantized_layers(model, made)[0]["fc"]
     assert layer.is_by_blocks
@@ -84,7 +84,7 @@ def test_a_layer_of_blocks_loses_less_on_other_rows() -> None:
 
 
 def test_rows_that_say_nothing_leave_a_layer_as_it_is() -> None:
-    model = build(TEXT, constants={"w": WEIGHT})
+    model = build(SOLVE_TEXT, constants={"w": WEIGHT})
     made = decided(model, BYTES)
     layer = quantized_layers(model, made)[0]["fc"]
     none = LayerRows(layer.geometry, wanted=1, samples=1)

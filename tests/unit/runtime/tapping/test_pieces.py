@@ -13,11 +13,11 @@ from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass
 
 
-def batch_of(*values):
+def values_batch(*values):
     return Batch({"x": np.array(values, np.float32)}, None, tuple(str(value) for value in values))
 
 
-BATCHES = [batch_of(number, number + 0.5) for number in range(9)]
+BATCHES = [values_batch(number, number + 0.5) for number in range(9)]
 
 
 def work(forward, batches=BATCHES, stop_after=lambda piece: False):
