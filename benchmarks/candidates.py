@@ -27,10 +27,10 @@ from ptq_cli.models.fixed_inputs import reopened
 from ptq_cli.placement.ranges import reader_bounds
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.staged_model import cut_stages
 from ptq_cli.recover.output_noise import noise_of, sqnr_of
 from ptq_cli.runtime.session import Session
 

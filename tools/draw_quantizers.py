@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from ptq_cli.pipeline.views.tensor_plot import STYLE
+from ptq_cli.pipeline.tensor_plot import STYLE
 from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.dorefa import affine_k_bit_quantize, k_bit_quantize
-from ptq_cli.quantizers.fixed_point_integers import fixed_point
+from ptq_cli.quantizers.fixed_point import fixed_point
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import multi_level_spike_count, step_quantize
 from ptq_cli.quantizers.straight_through import ceil, clamp, floor

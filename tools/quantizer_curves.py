@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ptq_cli.pipeline.views.tensor_plot import COLORS
+from ptq_cli.pipeline.tensor_plot import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

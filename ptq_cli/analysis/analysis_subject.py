@@ -41,19 +41,18 @@ from ptq_cli.pipeline.exported_file import (
     require_origin,
     with_ranges_of,
 )
-from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.constant_values import with_float_activations, with_float_weights
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import spelled_out, with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.staged_model import StagedModel
+from ptq_cli.qdq.staged_model import StagedModel, cut_stages
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import EvaluationSettings
 from ptq_cli.runtime.session import NO_ARENA, Kernels, Session
-from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.output_checks import input_files, require_outputs
 from ptq_cli.setup.resolve import Request, Resolved, open_data
 from ptq_cli.setup.run_directory import RunDirectory, last_evaluation, with_remembered_evaluation
+from ptq_cli.setup.served_inputs import with_states
 
 CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
 """The axis of the channels of what an operator reads and makes."""

@@ -13,9 +13,8 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.metrics.base import LabelMetric, PairMetric
 from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
-from ptq_cli.evaluation.runs.judged import Judged
+from ptq_cli.evaluation.runs.judged import Judged, fitting_targets
 from ptq_cli.evaluation.runs.model_outputs import Place, first_nonfinite, require_same_shapes
-from ptq_cli.evaluation.runs.targets import fitting_targets
 
 UNIT_EXPONENT = 1074  # all float64 are whole multiples of 2^-1074
 BLOCK = 1 << 16  # elements that are worked on at once: their temporaries stay in the caches

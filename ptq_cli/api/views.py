@@ -13,15 +13,15 @@ from ptq_cli.evaluation.document.analysis_document import Order
 from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.monitoring.compared_drift import Limits
 from ptq_cli.monitoring.run_drift import DriftOptions, DriftResult, run_drift
-from ptq_cli.pipeline.evaluation.report_page import PageResult, run_page
-from ptq_cli.pipeline.run_compare import ComparisonResult, run_compare, run_compare_models
-from ptq_cli.pipeline.run_inspect import Inspection, run_inspect
-from ptq_cli.pipeline.views.calibration_view import (
+from ptq_cli.pipeline.calibration_view import (
     CalibrationView,
     Explanation,
     explain_tensor,
     view_calibration,
 )
+from ptq_cli.pipeline.evaluation.report_page import PageResult, run_page
+from ptq_cli.pipeline.run_compare import ComparisonResult, run_compare, run_compare_models
+from ptq_cli.pipeline.run_inspect import Inspection, run_inspect
 from ptq_cli.recipe.keyword_settings import Settings
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 

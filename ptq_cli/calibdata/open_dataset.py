@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from ptq_cli.calibdata.archive_stream import BLOCK_BYTES, is_tar_header
 from ptq_cli.calibdata.array_files import NPY_MAGIC, NpyDataset, NpzDataset, NumpyFolder
 from ptq_cli.calibdata.callable_dataset import CallableDataset
 from ptq_cli.calibdata.dataset.data_files import (
@@ -17,9 +18,8 @@ from ptq_cli.calibdata.dataset.data_files import (
     unreadable,
 )
 from ptq_cli.calibdata.dataset.dataset import Dataset, require_samples
-from ptq_cli.calibdata.images.image_folder import ImageDataset
-from ptq_cli.calibdata.tar.archive_stream import BLOCK_BYTES, is_tar_header
-from ptq_cli.calibdata.tar.tar_dataset import GZIP_MAGIC, TarDataset
+from ptq_cli.calibdata.image_folder import ImageDataset
+from ptq_cli.calibdata.tar_dataset import GZIP_MAGIC, TarDataset
 from ptq_cli.calibdata.text.text_dataset import TextDataset
 from ptq_cli.calibdata.text.text_rows import DEFAULT_COLUMN, TEXT_SUFFIXES, list_texts
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, UsageError

@@ -23,9 +23,8 @@ from ptq_cli.calibdata.carries import (
     made_input,
 )
 from ptq_cli.calibdata.dataset.batches import Batch, Selection, StepBatch
-from ptq_cli.calibdata.dataset.dataset import Dataset
+from ptq_cli.calibdata.dataset.dataset import Dataset, DividedDataset, Division
 from ptq_cli.calibdata.dataset.labels import as_labels
-from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.core.errors import CarryError, DataShapeError, EmptyDataError, NonFiniteActivationError
 from ptq_cli.core.tensors import Array, TensorSpec, rows_of
 

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
-from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
+from ptq_cli.calibdata.dataset.dataset import Dataset, DividedDataset, Division
 from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.progress import Progress, ProgressCallback
@@ -24,15 +23,15 @@ from ptq_cli.qdq.read.stored_constants import require_float_weights
 from ptq_cli.recipe.recovery_rungs import needs_ranges
 from ptq_cli.recipe.sections import CalibrationSettings
 from ptq_cli.runtime.session import Session
-from ptq_cli.setup.carried import (
+from ptq_cli.setup.float_model import FloatModel, axes_told, make_float_model, open_source, reading
+from ptq_cli.setup.resolve import Resolved, no_data, open_data
+from ptq_cli.setup.served_inputs import (
     carried_settings,
     carry_notes,
     fitting_data,
     with_state_axes,
     with_states,
 )
-from ptq_cli.setup.float_model import FloatModel, axes_told, make_float_model, open_source, reading
-from ptq_cli.setup.resolve import Resolved, no_data, open_data
 
 
 @dataclass(frozen=True, kw_only=True)

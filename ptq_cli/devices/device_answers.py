@@ -27,7 +27,7 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import is_folder, read_file
 from ptq_cli.core.tensors import Array, format_shape
-from ptq_cli.devices.manifest import OUTPUT, REFERENCE, TOLERANCE, read_manifest, read_tensors
+from ptq_cli.devices.run_cases import OUTPUT, REFERENCE, TOLERANCE, read_manifest, read_tensors
 from ptq_cli.evaluation.document.device_document import (
     GATED,
     MODEL,

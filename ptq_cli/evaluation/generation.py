@@ -27,8 +27,8 @@ from ptq_cli.core.words import entry_option
 from ptq_cli.evaluation.bootstrap import Float64Array, Unseen, bootstrap_intervals, unseen_share
 from ptq_cli.evaluation.document.measurement import GENERATED, Example, Generation, Measurement
 from ptq_cli.evaluation.free_states import FreeStates, require_steps
+from ptq_cli.evaluation.runs.judged import token_input
 from ptq_cli.evaluation.runs.run_models import Run, Runs
-from ptq_cli.evaluation.runs.targets import token_input
 
 TYPES = "token_type_ids"
 SCORES = 3  # axes of the scores of tokens: batch, tokens, vocabulary

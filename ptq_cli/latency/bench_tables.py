@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.latency import LatencyComparison
-from ptq_cli.latency.benched_models import shown_names
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, growth
-from ptq_cli.latency.run_bench import BenchResult, BenchScenario
+from ptq_cli.latency.run_bench import BenchResult, BenchScenario, shown_names
 from ptq_cli.report.text.numbers import Table, format_latency
 from ptq_cli.report.text.result_warnings import saturation_warnings
 from ptq_cli.report.text.speed import described, latency_doubts

@@ -36,7 +36,7 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.monitoring.compared_drift import Limits, Observed, Seen, compare
 from ptq_cli.monitoring.drift import BLOCKS, Drift, make_grid, row_of
 from ptq_cli.monitoring.drift_page import render_drift
-from ptq_cli.pipeline.evaluation.page_evidence import stored_parameters
+from ptq_cli.pipeline.evaluation.report_page import stored_parameters
 from ptq_cli.pipeline.exported_file import quantized_metadata, require_origin
 from ptq_cli.placement.placed_graph import Placement, place
 from ptq_cli.placement.ranges import decide_activations, with_moved_statistics

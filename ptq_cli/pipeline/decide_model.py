@@ -29,11 +29,11 @@ from ptq_cli.placement.ranges import (
     with_statistics_of_parts,
 )
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
-from ptq_cli.plan.dynamic_layers import dynamic_candidates
 from ptq_cli.plan.fitted_grids import expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
+from ptq_cli.plan.weighted_operators import dynamic_candidates
 from ptq_cli.qdq.write.site_parameters import (
     DecidedBias,
     DecidedConstants,

@@ -35,11 +35,10 @@ from ptq_cli.qdq.proof.stored_layers import (
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import FLOAT_SHA256, QUANTIZERS, is_quantized, named
 from ptq_cli.qdq.read.stored_constants import dynamic_parts, product_of, with_products
-from ptq_cli.setup.carried import as_recordings
 from ptq_cli.setup.example_inputs import Shapes
 from ptq_cli.setup.float_model import float_model_of, open_source
 from ptq_cli.setup.resolve import Request, Resolved, resolve, target_of
-from ptq_cli.setup.served_inputs import own_batch_size
+from ptq_cli.setup.served_inputs import as_recordings, own_batch_size
 
 
 @dataclass(frozen=True, kw_only=True)

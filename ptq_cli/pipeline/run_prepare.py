@@ -11,10 +11,10 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.loading.source import SourceFile
-from ptq_cli.setup.carried import fitting_data
 from ptq_cli.setup.float_model import axes_told, float_model_of, open_source, reading
 from ptq_cli.setup.output_checks import input_files, require_output
 from ptq_cli.setup.resolve import Request, Resolved, resolve
+from ptq_cli.setup.served_inputs import fitting_data
 
 RANDOM_INPUTS = "random inputs"
 

@@ -27,12 +27,12 @@ from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.recover.recovery_context import recovery_data
 from ptq_cli.recover.rescaling import rescaled
 from ptq_cli.runtime.cuda import require_device
-from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.output_checks import input_files, require_outputs
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Request, open_data, resolve
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.served_inputs import with_states
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,13 @@ from ptq_cli.placement.planning import Planning, settled_plan
 from ptq_cli.placement.ranges import Bounds, never_seen
 from ptq_cli.placement.target_limits import require_alike
 from ptq_cli.placement.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
-from ptq_cli.placement.weight_families import weight_quantizer
-from ptq_cli.placement.weight_sites import as_stored, described_weights, formatted_sites, oldest_opset
+from ptq_cli.placement.weight_families import (
+    as_stored,
+    described_weights,
+    formatted_sites,
+    oldest_opset,
+    weight_quantizer,
+)
 from ptq_cli.plan.left_layers import layers_never_run, without_kernels
 from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
@@ -161,7 +166,7 @@ def prove_powers_of_two(model: ir.Model, placement: Placement, plan: Plan) -> No
         return
     import torch
 
-    from ptq_cli.quantizers.fixed_point_integers import require_power_of_two
+    from ptq_cli.quantizers.fixed_point import require_power_of_two
 
     for tensor, scale in found:
         if scale is None or scale.const_value is None:

@@ -12,12 +12,12 @@ from ptq_cli.core.formats import BY_NAME, FloatFormat, IntegerFormat
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.placement.noisy_layers import MeasuredRanges, float_concats
 from ptq_cli.placement.tensor_settings import TensorSettings
-from ptq_cli.placement.weight_sites import with_tables
+from ptq_cli.placement.weight_families import with_tables
 from ptq_cli.plan.cost_benefit import unprofitable_layers
-from ptq_cli.plan.dynamic_layers import dynamic_operators, slow_layers
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, LayerChoices, make_plan
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.weighted_operators import dynamic_operators, slow_layers
 from ptq_cli.recipe.declaration import FLOAT
 from ptq_cli.recipe.quantizer_families import ActivationFamily, ScaledActivations, ScaledWeights, WeightFamily
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from ptq_cli.models.files.turned_tables import is_turned
+from ptq_cli.models.files.mapped_constants import is_turned
 from ptq_cli.models.graph_reading import constant_shape
 from ptq_cli.plan.sites import LayerPlan, WeightSite
 from ptq_cli.plan.target.rules import Target

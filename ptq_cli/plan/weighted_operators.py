@@ -1,4 +1,4 @@
-"""Operators with weights: their sites, the tensors they request, and products that are added in pairs."""
+"""Operators with weights: sites, requested tensors, products added in pairs, dynamic activations."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,11 +8,11 @@ import onnx_ir as ir
 
 from ptq_cli.core.formats import FloatFormat, IntegerFormat
 from ptq_cli.core.pair_sums import Order, PairRule, conv_orders, conv_transpose_orders
-from ptq_cli.models.graph_reading import constant_shape, every_node, input_at
+from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, rank_of
 from ptq_cli.models.pair_operators import DYNAMIC_LSTM
-from ptq_cli.plan.dynamic_layers import dynamic_refusal
+from ptq_cli.plan.attention_masks import MASKED, carries_mask
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
-from ptq_cli.plan.left_layers import requantized_refusal
+from ptq_cli.plan.left_layers import dequantized_refusal, requantized_refusal
 from ptq_cli.plan.neighbors import (
     Reasons,
     bias_add_behind,
@@ -25,6 +25,7 @@ from ptq_cli.plan.refusals import (
     angle_refusal,
     attribute_refusal,
     bias_refusal,
+    float_refusal,
     outer_product_refusal,
     reader_refusal,
     weight_refusal,
@@ -33,6 +34,64 @@ from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import OpRule, Target
 from ptq_cli.recipe.declaration import TENSOR
+
+TWO_ACTIVATIONS = (
+    "both of its inputs are computed while the model runs: making integers of both at each run saves little "
+    "time, and costs accuracy"
+)
+
+
+def dynamic_operators(target: Target) -> frozenset[str]:
+    """Return the operators that a target computes with ranges that are found at each run."""
+    return frozenset(name for name, rule in target.op.items() if rule.dynamic)
+
+
+def slow_layers(model: ir.Model, target: Target) -> dict[str, str]:
+    """Return the layers that are slower with ranges found at each run than in float, with the reason."""
+    notes = {name: rule.dynamic_note for name, rule in target.op.items() if rule.dynamic_note}
+    return {node.name or "": notes[node.op_type] for node in every_node(model.graph) if node.op_type in notes}
+
+
+def dynamic_candidates(model: ir.Model, plan: Plan, target: Target) -> tuple[str, ...]:
+    """Return the layers that could find ranges at each run and do not, in the order of the graph."""
+    names = {layer.name for layer in plan.layers if layer.quantized and not layer.dynamic}
+    return tuple(
+        node.name or ""
+        for node in every_node(model.graph)
+        if node.name in names
+        and (rule := target.op.get(node.op_type)) is not None
+        and rule.kind == "compute"
+        and not rule.dynamic_note
+        and not dynamic_refusal(node, rule, target.name)
+    )
+
+
+def dynamic_refusal(node: ir.Node, rule: OpRule, target: str) -> str:
+    """Return why the activations of a layer cannot become integers at each run, or an empty string."""
+    return next(filter(None, _refusals(node, rule, target)), "")
+
+
+def _refusals(node: ir.Node, rule: OpRule, target: str) -> Iterator[str]:
+    if not rule.dynamic:
+        yield f"target {target} has no integer {node.op_type} with ranges found at each run"
+    yield attribute_refusal(node, rule)
+    yield angle_refusal(node)
+    yield requantized_refusal(node)
+    source, weight = input_at(node, rule.activations[0]), input_at(node, rule.weight)
+    if source is not None:
+        yield dequantized_refusal(source) or float_refusal(source)
+        yield MASKED if carries_mask(source) else ""
+    if weight is None or not is_constant(weight):
+        yield TWO_ACTIVATIONS
+        return
+    yield weight_refusal(weight, may_be_computed=False)
+    if (rank_of(weight) or 0) < 2:
+        yield f"its weight '{weight.name}' is not a matrix"
+    if node.op_type == "Conv" and (bias := input_at(node, rule.bias)) is not None:
+        yield bias_refusal(bias)
+    if node.attributes.get_int("transA", 0) != 0:
+        yield "transA is 1: its input would have to be transposed before it is quantized"
+
 
 LEAST_SAVED = 1024  # bytes; with less a file would be no smaller: names and operators take some hundred, too
 SAVED, ADDED = 3, 5  # bytes that an integer saves, and that the scale and zero point of a channel add

@@ -13,12 +13,12 @@ from .dorefa import clamp_by_linear as clamp_by_linear
 from .dorefa import encode_dorefa as encode_dorefa
 from .dorefa import k_bit_quantize as k_bit_quantize
 from .dorefa import k_bit_quantize_forward as k_bit_quantize_forward
-from .fixed_point_format import FixedPointFormat as FixedPointFormat
-from .fixed_point_integers import FixedPointIntegers as FixedPointIntegers
-from .fixed_point_integers import fixed_point as fixed_point
-from .fixed_point_integers import fixed_point_scale as fixed_point_scale
-from .fixed_point_integers import quantize_fixed_point as quantize_fixed_point
-from .fixed_point_integers import require_power_of_two as require_power_of_two
+from .fixed_point import FixedPointFormat as FixedPointFormat
+from .fixed_point import FixedPointIntegers as FixedPointIntegers
+from .fixed_point import fixed_point as fixed_point
+from .fixed_point import fixed_point_scale as fixed_point_scale
+from .fixed_point import quantize_fixed_point as quantize_fixed_point
+from .fixed_point import require_power_of_two as require_power_of_two
 from .learning import learn_centers as learn_centers
 from .scaled.calibrator import reduce_amax as reduce_amax
 from .scaled.descriptor import (

@@ -187,7 +187,7 @@ different values: 8 and 64
 
 def _check(kind: type, table: Mapping[str, Any]) -> None:
     # It knows numpy's types, which neither help nor a gate alone waits for.
-    from ptq_cli.recipe.decode import decode_table
+    from ptq_cli.recipe.schema import decode_table
 
     decode_table(kind, table, OPTION)
 

@@ -11,10 +11,9 @@ import tomli_w
 from ptq_cli.core.read_files import read_toml
 from ptq_cli.core.trust import grant, note_found
 from ptq_cli.core.words import escaped, require_known
-from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.locations import code_settings, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.recovery_rungs import OF_MODES
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import Recipe, decode_recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, OverrideSettings, WeightSettings
 
 

@@ -18,9 +18,8 @@ from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric
 from ptq_cli.evaluation.metrics.spec import metric_specs
-from ptq_cli.evaluation.runs.judged import FLOAT, Judged, judged_measurement, judged_metrics
+from ptq_cli.evaluation.runs.judged import FLOAT, Judged, fitting_targets, judged_measurement, judged_metrics
 from ptq_cli.evaluation.runs.model_outputs import Place
-from ptq_cli.evaluation.runs.targets import fitting_targets
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.recipe.schema import Recipe

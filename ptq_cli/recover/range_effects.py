@@ -16,9 +16,8 @@ from ptq_cli.core.progress import pooled_results
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.storing import constant_bytes
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.staged_model import StagedModel
+from ptq_cli.qdq.staged_model import StagedModel, cut_stages
 from ptq_cli.recover.output_noise import Piece
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap

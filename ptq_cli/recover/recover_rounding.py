@@ -15,15 +15,15 @@ from ptq_cli.models.files.stored import StoredModel, constants_of, serialize
 from ptq_cli.models.files.storing import mapped_model
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import WeightSite
-from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.staged_model import Stage, cut_stages
 from ptq_cli.qdq.write.constant_pairs import NamesBySite, replace_constants, replaced_arrays
 from ptq_cli.qdq.write.site_parameters import DecidedConstants, Parameters
 from ptq_cli.recipe.declaration import ROUND
 from ptq_cli.recover.block_layer import SharedReads, solve_blocks
 from ptq_cli.recover.interrupted_recovery import RecoveryCheckpoint, rung_identity
 from ptq_cli.recover.layer_geometry import LayerData, LayerRows
-from ptq_cli.recover.layer_state import SolvedLayer
+from ptq_cli.recover.layer_state import SolvedLayer, solve_layer
 from ptq_cli.recover.output_noise import Noise, noise_of, sqnr_of
 from ptq_cli.recover.quantized_layer import (
     DecidedModel,
@@ -36,7 +36,6 @@ from ptq_cli.recover.recovery_context import RecoveryContext, RecoverySamples, s
 from ptq_cli.recover.recovery_effects import LayerRecovery, Recovery, RungEffect
 from ptq_cli.recover.rung_work import RungWork, in_minutes, passing_work, search_work, seconds_of
 from ptq_cli.recover.sample_stream import IN_MEMORY, SampleStream, SpillStore, last_readers
-from ptq_cli.recover.solve_layer import solve_layer
 
 A_MINUTE = 60.0
 MEMORY_SHARE = 2  # one part of so many of the allowed memory is for tensors that wait

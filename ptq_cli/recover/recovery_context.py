@@ -29,8 +29,8 @@ from ptq_cli.recipe.recovery_rungs import exporting_rungs
 from ptq_cli.recover.output_noise import Judge, Outputs, Piece, model_sqnr
 from ptq_cli.recover.range_effects import KnownCosts, Trials
 from ptq_cli.runtime.machine import Machine
-from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.resolve import Resolved, no_data, open_data
+from ptq_cli.setup.served_inputs import with_states
 
 MOST_SAMPLES = 512  # more cost time, and gave 0.1 dB; see docs/recovery.md
 JUDGED = 3 / 8  # least share of the samples that judge whether a model as a whole is better

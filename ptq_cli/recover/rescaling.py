@@ -23,9 +23,9 @@ from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import ScaleSpace, scale_spaces
 from ptq_cli.placement.planning import as_asked
-from ptq_cli.plan.dynamic_layers import TWO_ACTIVATIONS, dynamic_operators, slow_layers
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.weighted_operators import TWO_ACTIVATIONS, dynamic_operators, slow_layers
 from ptq_cli.qdq.read.quantized_file import RESCALED
 from ptq_cli.recipe.declaration import DYNAMIC, EQUALIZE, ROUND, ROW
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
@@ -42,8 +42,8 @@ from ptq_cli.recover.recovery_context import RecoverySamples
 from ptq_cli.recover.recovery_effects import Rescaling
 from ptq_cli.recover.rescale_model import QuantizedForm, Seen, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
-from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.resolve import Resolved
+from ptq_cli.setup.served_inputs import with_states
 
 MOST_SAMPLES = 64  # ranges of channels need fewer than ranges of tensors: they decide factors, not scales
 SET_ASIDE = 2  # every second piece decides: nothing is fitted to the others but ranges

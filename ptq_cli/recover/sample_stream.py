@@ -15,9 +15,8 @@ from onnx import helper
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.qdq.cut_stages import Form, Stage
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
-from ptq_cli.qdq.staged_model import Held, floats_of, integers_of
+from ptq_cli.qdq.staged_model import Form, Held, Stage, floats_of, integers_of
 from ptq_cli.runtime.session import PREPACKED, Session
 
 IN_MEMORY = 2 << 30  # bytes, where no limit is given

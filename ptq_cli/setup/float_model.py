@@ -29,10 +29,10 @@ from ptq_cli.recipe.sections import ModelSettings
 from ptq_cli.runtime.known_operators import know_foreign_types, require_known_opset
 from ptq_cli.runtime.narrow_types import DisabledOptimizers, disabled_optimizers, has_four_bits
 from ptq_cli.runtime.session import Session
-from ptq_cli.setup.carried import fitting_data, with_state_axes
 from ptq_cli.setup.example_inputs import Shapes, example_inputs, one_sample
 from ptq_cli.setup.output_checks import require_data_output
 from ptq_cli.setup.resolve import Resolved
+from ptq_cli.setup.served_inputs import fitting_data, with_state_axes
 
 MOST_SECONDS = 60.0
 """Of a run that only compares the prepared model with its source; a slower one is not compared."""

@@ -10,8 +10,8 @@ from typing import Any, get_args, get_origin
 
 from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.calibdata.images.image_settings import CHANNELS as IMAGE_CHANNELS
-from ptq_cli.calibdata.images.image_settings import LAYOUTS
+from ptq_cli.calibdata.image_decoding import CHANNELS as IMAGE_CHANNELS
+from ptq_cli.calibdata.image_decoding import LAYOUTS
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.core.json_schema import docstring
 from ptq_cli.evaluation.metrics.metric_registry import LABEL_METRICS, REQUESTED_COMPARISONS

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ptq_cli.core.words import few
-from ptq_cli.pipeline.views.calibration_view import shown_name
-from ptq_cli.pipeline.views.channel_view import dead_channels, imbalance_of
+from ptq_cli.pipeline.calibration_view import shown_name
+from ptq_cli.pipeline.channel_view import dead_channels, imbalance_of
 from ptq_cli.report.text.numbers import Table, format_decibels, format_number, format_range, format_share
 from ptq_cli.shown.quantization_lines import nonfinite_counts
 from ptq_cli.terminal.output import CHOSEN, UNKNOWN
 
 if TYPE_CHECKING:
     from ptq_cli.collectors.channel_statistics import ChannelStatistics
-    from ptq_cli.pipeline.views.calibration_view import CalibrationView, MethodView, TensorView
-    from ptq_cli.pipeline.views.channel_view import ChannelsView
+    from ptq_cli.pipeline.calibration_view import CalibrationView, MethodView, TensorView
+    from ptq_cli.pipeline.channel_view import ChannelsView
 
 
 BARS = "▁▂▃▄▅▆▇█"

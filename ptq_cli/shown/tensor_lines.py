@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, counts_between, signed_bins
 from ptq_cli.core.words import format_count
-from ptq_cli.pipeline.views.calibration_view import shown_name
+from ptq_cli.pipeline.calibration_view import shown_name
 from ptq_cli.report.text.numbers import format_number, format_range, format_share
 from ptq_cli.shown.channel_tables import (
     channel_lines,
@@ -25,7 +25,7 @@ from ptq_cli.terminal.phrases import counted, shown_path
 
 if TYPE_CHECKING:
     from ptq_cli.evaluation.document.report_document import LayerEntry
-    from ptq_cli.pipeline.views.calibration_view import CalibrationView, Explanation, TensorView
+    from ptq_cli.pipeline.calibration_view import CalibrationView, Explanation, TensorView
 
 
 MARGIN = 14

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
+from ptq_cli.calibdata.dataset.dataset import DividedDataset, Division
 from ptq_cli.calibration.measure import provenance_of
 from ptq_cli.calibration.subject import CalibrationSubject
 from ptq_cli.collectors.calibration_file import (
@@ -26,7 +26,7 @@ from ptq_cli.pipeline.evaluation.measure_models import evaluate_pass
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
 from ptq_cli.pipeline.run_calibrate import make_calibration
 from ptq_cli.pipeline.run_export import Exported, make_export
-from ptq_cli.plan.dynamic_layers import dynamic_candidates
+from ptq_cli.plan.weighted_operators import dynamic_candidates
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs

@@ -20,9 +20,8 @@ from ptq_cli.plan.cost_benefit import COSTS, float_costs
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.cut_stages import cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.staged_model import StagedModel, Tensors
+from ptq_cli.qdq.staged_model import StagedModel, Tensors, cut_stages
 from ptq_cli.recipe.sections import SIZE
 from ptq_cli.recover.range_effects import loudest
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ptq_cli.calibdata.dataset.set_aside import DividedDataset
+from ptq_cli.calibdata.dataset.dataset import DividedDataset
 from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.calibration.provenance import settings_of
 from ptq_cli.calibration.subject import CalibrationSubject, open_subject
@@ -13,11 +13,11 @@ from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.sections import EvaluationSettings, GateSettings
 from ptq_cli.runtime.cuda import require_device
-from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.output_checks import input_files, require_outputs
 from ptq_cli.setup.parts import Part
 from ptq_cli.setup.resolve import Request, Resolved, open_data, resolve
 from ptq_cli.setup.run_directory import RunDirectory, library_versions, with_calibration_data
+from ptq_cli.setup.served_inputs import with_states
 from ptq_cli.tuning.budget_reach import (
     budget_gate,
     decision_recipe,

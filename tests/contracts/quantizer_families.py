@@ -10,7 +10,7 @@ from ptq_cli.quantizers import dorefa, step, straight_through
 from ptq_cli.quantizers.assign import assignment_probabilities, quantize_to_centers
 from ptq_cli.quantizers.automatic_scale import AutoScale
 from ptq_cli.quantizers.center_indices import CenterQuantizer
-from ptq_cli.quantizers.fixed_point_integers import fixed_point
+from ptq_cli.quantizers.fixed_point import fixed_point
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
 from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3
 from ptq_cli.quantizers.scaled.scaled_quantize import (

@@ -12,8 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.automatic_scale import AutoScale
 from ptq_cli.quantizers.center_indices import encode_centers
-from ptq_cli.quantizers.fixed_point_format import FixedPointFormat
-from ptq_cli.quantizers.fixed_point_integers import fixed_point, quantize_fixed_point
+from ptq_cli.quantizers.fixed_point import FixedPointFormat, fixed_point, quantize_fixed_point
 from tests.contracts.plain_runtime import EXTREMES, assert_same_bits, session_of
 from tests.each_case import each_case
 

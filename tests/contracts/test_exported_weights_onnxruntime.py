@@ -16,7 +16,7 @@ from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.assign import quantize_to_centers
 from ptq_cli.quantizers.automatic_scale import AutoScale
 from ptq_cli.quantizers.dorefa import encode_dorefa
-from ptq_cli.quantizers.fixed_point_integers import fixed_point
+from ptq_cli.quantizers.fixed_point import fixed_point
 from ptq_cli.quantizers.learning import learn_centers
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.step import step_quantize

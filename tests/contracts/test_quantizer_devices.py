@@ -5,7 +5,7 @@ import torch
 
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.assign import quantize_to_centers, soft_assign
-from ptq_cli.quantizers.fixed_point_integers import fixed_point
+from ptq_cli.quantizers.fixed_point import fixed_point
 from ptq_cli.quantizers.scaled.descriptor import QuantDescriptor
 from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, learned_fake_quantize

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from ptq_cli.recipe.decode import decode_recipe
+from ptq_cli.recipe.schema import decode_recipe
 from tests.each_case import each_case
 
 ROOT = Path(__file__).parents[2]

@@ -18,8 +18,7 @@ import ptq_cli
 from ptq_cli.core.documents import read_document, to_json
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.latency.measure_profile import operators_digest
-from ptq_cli.pipeline.evaluation.page_evidence import gather
-from ptq_cli.pipeline.evaluation.report_page import STALE_ANALYSIS, read_material
+from ptq_cli.pipeline.evaluation.report_page import STALE_ANALYSIS, gather, read_material
 from ptq_cli.placement.fastest_placement import NodeTimes
 from ptq_cli.report.html.fact_rows import LayerEvidence, TensorEvidence
 from ptq_cli.report.html.page_view import NOT_ANALYZED

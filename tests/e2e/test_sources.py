@@ -14,8 +14,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import ptq_cli
-from ptq_cli.calibdata.images.image_folder import list_images
-from ptq_cli.calibdata.tar import tar_dataset as tar_module
+from ptq_cli.calibdata import tar_dataset as tar_module
+from ptq_cli.calibdata.image_folder import list_images
 
 SAMPLES = 64
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from ptq_cli.recipe.decode import decode_recipe
+from ptq_cli.recipe.schema import decode_recipe
 from tools.pages.folders import make
 from tools.pages.page_blocks import PageBlock, Step, blocks, steps
 

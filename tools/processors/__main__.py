@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ptq_cli.core.errors import PtqError
 from ptq_cli.devices.device_answers import run_answers
-from ptq_cli.devices.manifest import MANIFEST
+from ptq_cli.devices.run_cases import MANIFEST
 from ptq_cli.evaluation.document.device_document import DeviceAnswer
 from tools.processors.emulators import PROCESSORS, FailedError, UnavailableError, run_cases
 

@@ -18,6 +18,7 @@ from ptq_cli.calibdata.text.text_rows import columns_of, kind_of, text_rows
 from ptq_cli.calibdata.text.token_samples import (
     IDS,
     ArrayLayout,
+    TextTokenizer,
     TokenSample,
     pieces_of,
     require_tokens,
@@ -26,7 +27,6 @@ from ptq_cli.calibdata.text.token_samples import (
     window_of,
     windows_of,
 )
-from ptq_cli.calibdata.text.tokenizer import TextTokenizer
 from ptq_cli.core.errors import SequenceLengthError
 from ptq_cli.core.tensors import Array, TensorSpec, is_cache, rows_of
 from ptq_cli.recipe.sections import TextSettings

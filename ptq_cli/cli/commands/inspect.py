@@ -27,7 +27,7 @@ from ptq_cli.terminal.options.shared_options import (
 )
 
 if TYPE_CHECKING:
-    from ptq_cli.pipeline.views.calibration_view import TensorView
+    from ptq_cli.pipeline.calibration_view import TensorView
     from ptq_cli.setup.resolve import Request
     from ptq_cli.setup.run_directory import RunDirectory
 
@@ -139,8 +139,8 @@ def command(
 def _explain(
     request: "Request", run: "RunDirectory", tensor: str, plot: Path | None, *, as_json: bool
 ) -> None:
-    from ptq_cli.pipeline.views.calibration_view import explain_tensor
-    from ptq_cli.pipeline.views.tensor_plot import require_plot, write_plot
+    from ptq_cli.pipeline.calibration_view import explain_tensor
+    from ptq_cli.pipeline.tensor_plot import require_plot, write_plot
     from ptq_cli.shown.tensor_lines import print_explanation
     from ptq_cli.terminal.output import print_json
 
@@ -153,7 +153,7 @@ def _explain(
 
 
 def _show_calibration(request: "Request", run: "RunDirectory", sort: str | None, *, as_json: bool) -> None:
-    from ptq_cli.pipeline.views.calibration_view import view_calibration
+    from ptq_cli.pipeline.calibration_view import view_calibration
     from ptq_cli.shown.tensor_lines import print_calibration_view
     from ptq_cli.terminal.output import print_json
 

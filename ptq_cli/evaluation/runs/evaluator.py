@@ -10,14 +10,20 @@ from ptq_cli.evaluation.document.measurement import Generation, Measurement, Str
 from ptq_cli.evaluation.free_states import Indices, SamplePlaces, SteppedMetric, require_steps, stream_of
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
 from ptq_cli.evaluation.runs.comparisons import ChangeCollector, Comparisons
-from ptq_cli.evaluation.runs.judged import FLOAT, PYTORCH, Judged, compared_measurement, judged_measurement
+from ptq_cli.evaluation.runs.judged import (
+    FLOAT,
+    PYTORCH,
+    Judged,
+    compared_measurement,
+    fitting_targets,
+    judged_measurement,
+)
 from ptq_cli.evaluation.runs.model_outputs import (
     NonfiniteSamples,
     Place,
     require_outputs,
     require_same_shapes,
 )
-from ptq_cli.evaluation.runs.targets import fitting_targets
 
 SEPARATOR = "/"  # stands between the parts of a key of the state; metrics' own keys hold none
 

@@ -23,14 +23,12 @@ from ptq_cli.models.files.external_data import external_files, require_external_
 from ptq_cli.models.files.mapped_constants import (
     WAITING_SUFFIX,
     cannot_write,
-)
-from ptq_cli.models.files.one_message import LeftInFile, message_parts, read_leaving_constants
-from ptq_cli.models.files.turned_tables import (
     restore_turned,
     turned_tables,
     weights_of_tables_apart,
     with_transposes,
 )
+from ptq_cli.models.files.one_message import LeftInFile, message_parts, read_leaving_constants
 from ptq_cli.models.graph_reading import every_graph
 from ptq_cli.models.opset import name_default_domain
 

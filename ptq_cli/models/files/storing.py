@@ -21,12 +21,10 @@ from ptq_cli.models.files.mapped_constants import (
     cannot_write,
     moved_tensor,
     release_tensor,
+    turned_tables,
     write_tensor,
 )
 from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel, constants_of, serialize
-from ptq_cli.models.files.turned_tables import (
-    turned_tables,
-)
 
 LARGEST_BYTES = 2**31 - 2**24  # of constants in one file, with some room for the nodes
 SMALLEST_EXTERNAL = 1 << 14  # bytes; shapes are inferred from smaller constants, in the graph

@@ -21,10 +21,9 @@ from ptq_cli.models.batch_axes import noted_axes, with_axes
 from ptq_cli.models.files import storing
 from ptq_cli.models.files.budgets import require_inlinable, require_possible_sizes, require_possible_steps
 from ptq_cli.models.files.external_data import external_files, require_external_data, require_text
-from ptq_cli.models.files.mapped_constants import mapped
+from ptq_cli.models.files.mapped_constants import mapped, restore_turned
 from ptq_cli.models.files.one_message import LeftInFile
 from ptq_cli.models.files.stored import read_mapped
-from ptq_cli.models.files.turned_tables import restore_turned
 from ptq_cli.models.graph_reading import every_graph, every_node, value_spec
 from ptq_cli.models.index_tables import longest_sequence, rows_of_tables
 from ptq_cli.models.loading.repairs import (

@@ -41,9 +41,8 @@ from ptq_cli.runtime.engine_registry import at_level, engine_alone, measuring_en
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.timing import Inputs
-from ptq_cli.setup.carried import with_states
 from ptq_cli.setup.resolve import Reading, Resolved
-from ptq_cli.setup.served_inputs import MADE_UP, made_up_batches, own_batch_size
+from ptq_cli.setup.served_inputs import MADE_UP, made_up_batches, own_batch_size, with_states
 
 COMPARED_SAMPLES = 64  # at most, in batches of 8
 BATCH = 8

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ptq_cli.calibdata.dataset.batches import Selection, Shard, checked, decoded_ahead
-from ptq_cli.calibdata.text.tokenizer import TextTokenizer
+from ptq_cli.calibdata.text.token_samples import TextTokenizer
 from ptq_cli.collectors.calibration_file import Share
 from ptq_cli.core.container import Arrays, Container
 from ptq_cli.core.errors import EvaluationFileError, PtqError, ReportError, UsageError
@@ -46,7 +46,7 @@ from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resumable import NO_CHECKPOINTS, Checkpoints, Tell, changed_since, continued
 
 if TYPE_CHECKING:
-    from ptq_cli.setup.distributed import Group
+    from ptq_cli.setup.parts import Group
 
 CONTAINER = Container(
     format="ptq.evaluation",

@@ -34,7 +34,6 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ModelSettings
 from ptq_cli.runtime.engine_registry import ReopenedModel
 from ptq_cli.runtime.session import Session
-from ptq_cli.setup.carried import carry_notes, with_states
 from ptq_cli.setup.float_model import open_source
 from ptq_cli.setup.output_checks import input_files, report_outputs, require_free_outputs, require_outputs
 from ptq_cli.setup.parts import Work
@@ -45,6 +44,7 @@ from ptq_cli.setup.run_directory import (
     with_exported,
     with_remembered_evaluation,
 )
+from ptq_cli.setup.served_inputs import carry_notes, with_states
 
 STAGE = "evaluate"
 

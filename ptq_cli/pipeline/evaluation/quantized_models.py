@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ptq_cli.calibdata.images.image_decoding import thumbnail
+from ptq_cli.calibdata.image_decoding import thumbnail
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
 from ptq_cli.evaluation.document.report_document import LayerEntry

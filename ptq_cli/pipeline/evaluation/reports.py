@@ -27,9 +27,8 @@ from ptq_cli.latency.served_latency import QuantizedFile, served_latency
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.files.storing import release
 from ptq_cli.pipeline.evaluation.opened_pass import report_runs
-from ptq_cli.pipeline.evaluation.page_evidence import Material
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluationSubject, QuantizedModel
-from ptq_cli.pipeline.evaluation.report_page import earlier, make_page, report_markdown
+from ptq_cli.pipeline.evaluation.report_page import Material, earlier, make_page, report_markdown
 from ptq_cli.pipeline.exported_file import amax_summary, model_summary, quantizer_line, with_ranges_of
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe

@@ -28,9 +28,9 @@ from ptq_cli.plan.target.rules import (
     Target,
     WeightRule,
 )
-from ptq_cli.recipe.decode import decode_table
 from ptq_cli.recipe.locations import is_target_file
 from ptq_cli.recipe.recipe_layers import merge_tables
+from ptq_cli.recipe.schema import decode_table
 from ptq_cli.recipe.sections import FLOAT_TYPES
 
 __all__ = ["OpRule", "Target", "known_targets", "load_target", "target_names"]

@@ -1,13 +1,18 @@
-"""Proof: whether each operator of a quantized graph computes in integers, and if not, why."""
+"""Proof: whether each operator of a quantized graph computes in integers, and which rule tells why not.
 
-from collections.abc import Mapping
+The planner's reasons are about a float graph; these are about a graph that has its Q/DQ already, whoever
+placed them. For a target that ONNX Runtime executes, they include what ONNX Runtime was measured to do.
+"""
+
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import onnx_ir as ir
 
-from ptq_cli.models.graph_reading import every_node, input_at
+from ptq_cli.models.graph_reading import every_node, input_at, nested_graphs, sole_reader
 from ptq_cli.models.pair_operators import (
+    MICROSOFT,
     QUANTIZE,
     carries_four_bits,
     dequantized_by,
@@ -15,13 +20,39 @@ from ptq_cli.models.pair_operators import (
     is_pair_node,
     multiplies_four_bits,
 )
-from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.plan.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
+from ptq_cli.plan.left_layers import CONTAINS_LAYERS
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
-from ptq_cli.plan.neighbors import rule_of
-from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES, Target
-from ptq_cli.qdq.proof.carried_pairs import restored_by
-from ptq_cli.qdq.proof.float_reasons import float_reason, is_merged_bias
-from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.plan.neighbors import (
+    input_fused_behind,
+    is_merged,
+    merges_bias_add,
+    moved_inputs,
+    moved_outputs,
+    rule_of,
+)
+from ptq_cli.plan.refusals import (
+    QUICKER_SILU,
+    attribute_refusal,
+    bias_refusal,
+    clamp_refusal,
+    integers_refusal,
+    no_rule,
+    output_refusal,
+)
+from ptq_cli.plan.target.rules import ONNXRUNTIME, QUICK_GELU, RUNTIME_TITLES, OpRule, Target
+from ptq_cli.qdq.proof.carried_pairs import (
+    cut_reason,
+    float_reader,
+    grids_of,
+    input_reason,
+    output_reason,
+    quantizers_behind,
+    restored_by,
+    result_reason,
+    types_reason,
+)
+from ptq_cli.qdq.read.pair_grids import grid_of, has_scale_of_products
 from ptq_cli.qdq.read.stored_constants import (
     DynamicPart,
     dynamic_parts,
@@ -31,6 +62,171 @@ from ptq_cli.qdq.read.stored_constants import (
     unpacking_nodes,
 )
 from ptq_cli.runtime.engine import ON_FLOATS, Kernel
+
+
+def float_reason(node: ir.Node, target: Target) -> str:
+    """Return why a target computes a node in float, or an empty string if its rules make it integer."""
+    if nested_graphs(node):
+        return CONTAINS_LAYERS
+    rule = rule_of(node, target)
+    if rule is None:
+        return integers_refusal(node) or _form_reason(node, target) or no_rule(node, target)
+    if reason := attribute_refusal(node, rule):
+        return reason
+    if rule.kind == "apart" or not rule.integer_kernel:
+        return rule.note
+    if rule.integer_form:
+        return f"there is no integer {node.op_type}; ptq writes one between quantized tensors as Add and Mul"
+    checks = {"compute": _compute, "join": _join, "same": _same, "clamp": _clamp, "stored": _stored}
+    return next(filter(None, checks[rule.kind](node, rule, target)), "")
+
+
+def _form_reason(node: ir.Node, target: Target) -> str:
+    """Return the reason for a node that is the float form of another operator, or an empty string."""
+    if node.op_type == QUICK_GELU and node.domain == MICROSOFT and target.runtime == ONNXRUNTIME:
+        return QUICKER_SILU
+    spelled = next((name for name, rule in target.op.items() if rule.float_form == node.op_type), "")
+    return spelled and f"is {spelled} of floats, written so that it is not merged into a slower kernel"
+
+
+def _compute(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
+    for index in rule.factors:
+        value = input_at(node, index)
+        if value is not None:
+            what = "weight" if index == rule.weight and index not in rule.activations else "input"
+            yield input_reason(value, what, target)
+    yield types_reason(node, rule.factors, target)
+    output = output_reason(behind_bias(node, rule, target), target)
+    if target.bias.format == "int32":
+        yield _bias_reason(node, rule, target, result_is_float=bool(output))
+    if rule.output == "always":
+        yield output
+    elif output and (follower := _merging(node, rule, target)):
+        yield f"merged into {follower.op_type} '{follower.name}' after it, in float: {output}"
+
+
+def _stored(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
+    for index in rule.constants:
+        value = input_at(node, index)
+        if value is not None and is_constant(value):
+            yield f"its weight '{value.name}' is a float constant"
+        elif value is not None and not is_pair_node(value.producer()) and not is_stored_as_product(value):
+            yield f"its weight '{value.name}' is computed at run time"
+    yield rule.note
+
+
+def _bias_reason(node: ir.Node, rule: OpRule, target: Target, *, result_is_float: bool) -> str:
+    bias = input_at(node, rule.bias)
+    pair = _pair_of(bias)
+    if bias is None or _is_int32(bias):
+        indices = (rule.activations[0], rule.weight)
+        source, weight = (restored_by(input_at(node, index), target) for index in indices)
+        if bias is None or pair is None or source is None or weight is None:
+            return ""
+        if has_scale_of_products(pair, source, weight):
+            return ""
+        return f"its bias '{bias.name}' does not have the scale of its input times that of its weight"
+    if pair is not None:
+        return f"its bias '{bias.name}' is {grid_of(pair).type_name}, not int32"
+    if result_is_float:
+        return f"its bias '{bias.name}' is not int32, and its result is not quantized"
+    return bias_refusal(bias)
+
+
+def _merging(node: ir.Node, rule: OpRule, target: Target) -> ir.Node | None:
+    """Return the operator that a runtime merges a node into, in float, before it places integer kernels."""
+    uses = list(node.outputs[0].uses())
+    follower = uses[0].node if len(uses) == 1 else None
+    behind = rule_of(follower, target)
+    if follower is not None and behind is not None and behind.kind == "clamp":
+        return follower if follower.outputs[0].uses() and target.runtime == ONNXRUNTIME else None
+    follower = sole_reader(node.outputs[0])
+    if follower is None or any(map(_is_int32, follower.inputs)):
+        return None  # An int32 vector becomes the bias of an integer Gemm.
+    source = node.inputs[0]
+    fixed = follower.op_type == "Add" and source is not None and has_fixed_shape(source)
+    adds_vector = any(_is_vector(value, node.outputs[0]) for value in follower.inputs)
+    is_gemm = follower.op_type in rule.merged_by and fixed and adds_vector
+    return follower if is_gemm or is_merged(node, rule) else None
+
+
+def _pair_of(value: ir.Value | None) -> ir.Node | None:
+    """Return the node of a pair that a value comes right out of."""
+    producer = value.producer() if value is not None else None
+    return producer if is_pair_node(producer) else None
+
+
+def _is_vector(value: ir.Value | None, product: ir.Value) -> bool:
+    pair = _pair_of(value)
+    stored = stored_integers(pair) if pair is not None else value
+    return stored is not None and is_constant(stored) and is_vector(stored) and fits_below(stored, product)
+
+
+def _is_int32(value: ir.Value | None) -> bool:
+    pair = _pair_of(value)
+    return pair is not None and grid_of(pair).dtype == ir.DataType.INT32
+
+
+def behind_bias(node: ir.Node, rule: OpRule, target: Target) -> ir.Node:
+    """Return the Add of a MatMul's bias that its integer kernel includes, or else the node itself."""
+    add = sole_reader(node.outputs[0])
+    if add is None or add.op_type != "Add" or not rule.bias_add or not merges_bias_add(node, rule, target):
+        return node
+    others = [value for value in add.inputs if value is not node.outputs[0]]
+    if target.bias.format == "int32":
+        return add if any(map(_is_int32, others)) else node
+    return add if any(_is_vector(value, node.outputs[0]) for value in others) else node
+
+
+def is_merged_bias(node: ir.Node, target: Target) -> bool:
+    """Tell whether a node adds the bias of an integer MatMul whose kernel includes it."""
+    for value in node.inputs:
+        producer = value.producer() if value is not None else None
+        rule = rule_of(producer, target)
+        if producer is not None and rule is not None and behind_bias(producer, rule, target) is node:
+            return not float_reason(producer, target)
+    return False
+
+
+def _join(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
+    taken = input_fused_behind(node, rule)
+    values = [value for value in moved_inputs(node, rule) if value is not taken]
+    if any(map(_is_int32, values)):
+        product = next((value for value in values if not _is_int32(value)), node.outputs[0])
+        yield f"adds a bias to the float result of '{product.name}'"
+    for value in values:
+        yield input_reason(value, "input", target)
+    indices = [index for index, value in enumerate(node.inputs) if value in values]
+    yield types_reason(node, indices, target)
+    names = sorted({grid.type_name for grid in grids_of(node, indices, target)})
+    yield f"its inputs are {' and '.join(names)}" if len(names) > 1 else ""
+    yield output_reason(node, target)
+
+
+def _same(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:
+    moved, outputs = moved_inputs(node, rule), moved_outputs(node, rule)
+    yield output_refusal(node, len(outputs))
+    for value in node.inputs:
+        if value is not None and any(value is item for item in moved):
+            yield input_reason(value, "input", target)
+        elif value is not None and _pair_of(value) is not None:
+            yield f"its input '{value.name}' is quantized, but is not one of the values that it moves"
+    sources = [restored_by(value, target) for value in moved]
+    grids = [grid_of(source) for source in sources if source is not None]
+    for output in outputs:
+        yield result_reason(output, target)
+        for quantizer in quantizers_behind(output, target):
+            if not all(grid.equals(grid_of(quantizer)) for grid in grids):
+                yield f"its input and its result have different scales or zero points ('{quantizer.name}')"
+
+
+def _clamp(node: ir.Node, rule: OpRule, target: Target) -> Iterator[str]:  # noqa: ARG001 - as the others
+    yield clamp_refusal(node)
+    reader = float_reader(node.outputs[0], target)
+    yield f"its result is not quantized: {reader}" if reader else ""
+    for quantizer in quantizers_behind(node.outputs[0], target):
+        yield cut_reason(node, grid_of(quantizer), target)
+
 
 OUT_OF_PLACE = "{} leaves it in float, and no rule of the target explains why"
 SIGNED = (

@@ -23,7 +23,7 @@ from ptq_cli.plan.neighbors import Rules, clamp_behind, input_fused_behind, move
 from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
-from ptq_cli.qdq.proof.float_reasons import behind_bias
+from ptq_cli.qdq.proof.operators import behind_bias
 from ptq_cli.qdq.read.pair_grids import PairGrid, grid_of
 from ptq_cli.qdq.read.quantized_file import has_chosen_layers
 from ptq_cli.qdq.read.stored_constants import stored_integers

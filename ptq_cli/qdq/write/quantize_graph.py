@@ -15,13 +15,12 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import every_node, every_value, input_at, short_name
 from ptq_cli.plan.embedding_tables import tied_tables
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.qdq.proof.target_faults import structure_faults
 from ptq_cli.qdq.write.block_weights import dynamic_pair
-from ptq_cli.qdq.write.constant_pairs import NamesBySite, store_constants, turned_names
+from ptq_cli.qdq.write.constant_pairs import NamesBySite, share_tables, store_constants, turned_names
 from ptq_cli.qdq.write.new_nodes import NewNodes, new_node, own_graph
 from ptq_cli.qdq.write.operator_forms import write_float_forms, write_integer_forms
 from ptq_cli.qdq.write.site_parameters import Parameters
-from ptq_cli.qdq.write.table_rows import share_tables
 
 OPSET_OF_OUTPUT_TYPES = 21  # QuantizeLinear got ``output_dtype``
 

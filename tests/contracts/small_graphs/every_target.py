@@ -10,9 +10,8 @@ import onnx_ir as ir
 
 from ptq_cli.core.pair_sums import exceeds_pairs
 from ptq_cli.plan.neighbors import rule_of
-from ptq_cli.qdq.proof.float_reasons import float_reason
-from ptq_cli.qdq.proof.structure import structure_faults
-from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.qdq.proof.operators import float_reason
+from ptq_cli.qdq.proof.target_faults import structure_faults, target_faults
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.products import is_signed_exact
 from tests.contracts.small_graphs.exported import COMPARED, Exported, finite

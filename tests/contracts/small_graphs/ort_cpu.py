@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ptq_cli.models.graph_reading import every_value
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.sites import Plan
-from ptq_cli.qdq.proof.float_reasons import float_reason
+from ptq_cli.qdq.proof.operators import float_reason
 from ptq_cli.runtime.engine_registry import count_kernels, find_kernels
 from tests.contracts.small_graphs.exported import Exported, finite
 

@@ -8,7 +8,7 @@ import torch
 
 from ptq_cli.core.errors import PtqError
 from ptq_cli.quantizers.automatic_scale import AutoScale
-from ptq_cli.quantizers.fixed_point_integers import fixed_point, fixed_point_scale
+from ptq_cli.quantizers.fixed_point import fixed_point, fixed_point_scale
 from ptq_cli.quantizers.step import round_through, stochastic_round
 from tests.golden.verdicts import Arrays, Case, NotCoveredError, OnPurposeError, compare, kind_of, require
 

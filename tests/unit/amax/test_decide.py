@@ -39,7 +39,7 @@ from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, INT8, INT8_NARROW, UINT8, NumberFormat, PerAxis
 from ptq_cli.core.pair_sums import LARGEST_SUM, PairRule
-from ptq_cli.quantizers.fixed_point_integers import fixed_point
+from ptq_cli.quantizers.fixed_point import fixed_point
 from ptq_cli.quantizers.step import step_quantize
 from ptq_cli.recipe.sections import AmaxSettings
 from tests.collected import statistics_of

@@ -10,7 +10,7 @@ import pytest
 from ptq_cli.calibdata.array_files import NpyDataset
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.calibdata.parquet_files import ParquetDataset
-from ptq_cli.calibdata.tar.tar_dataset import TarDataset
+from ptq_cli.calibdata.tar_dataset import TarDataset
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError, RecipeValueError
 from ptq_cli.recipe.sections import ImageSettings
 from tests.each_case import each_case

@@ -12,7 +12,7 @@ import pytest
 from ptq_cli.calibdata import parquet_files
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.batches import Selection, Shard
-from ptq_cli.calibdata.images.image_folder import ImageDataset
+from ptq_cli.calibdata.image_folder import ImageDataset
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.calibdata.parquet_files import ParquetDataset
 from ptq_cli.core.errors import (

@@ -177,7 +177,7 @@ def test_the_samples_of_a_state_whose_sizes_have_no_names() -> None:
 
 
 def test_parts_of_the_data_divide_recordings(tmp_path: Path) -> None:
-    from ptq_cli.calibdata.dataset.set_aside import Division
+    from ptq_cli.calibdata.dataset.dataset import Division
 
     data = npz(tmp_path, x=np.ones((20, 3, 2), np.float32))
     part = data.divided(Division(0.25))

@@ -16,11 +16,11 @@ from ptq_cli.core.arithmetic import QuantParameters, parameters_from_range
 from ptq_cli.core.formats import UINT8
 from ptq_cli.core.progress import silent
 from ptq_cli.core.tensors import Array
+from ptq_cli.pipeline.calibration_view import explain_tensor
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect
-from ptq_cli.pipeline.views.calibration_view import explain_tensor
 from ptq_cli.placement.noisy_layers import MOST_NOISE, added_noise
 from ptq_cli.qdq.write.operator_forms import clamped_sum, hard_swish
 from ptq_cli.runtime.session import Session

@@ -15,7 +15,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.write.site_parameters import decide_all
 from ptq_cli.quantizers.automatic_scale import AutoScale
 from ptq_cli.quantizers.dorefa import encode_dorefa
-from ptq_cli.quantizers.fixed_point_integers import quantize_fixed_point
+from ptq_cli.quantizers.fixed_point import quantize_fixed_point
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import OverrideSettings, WeightSettings
 from tests.each_case import each_case

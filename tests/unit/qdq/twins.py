@@ -6,9 +6,8 @@ import onnx_ir as ir
 
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.cut_stages import Stage, cut_stages
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.staged_model import StagedModel
+from ptq_cli.qdq.staged_model import Stage, StagedModel, cut_stages
 from tests.unit.plan.graphs import build, quantized
 
 CHAIN = """(float[n, 3, 8, 8] x) => (float[n, 5] y)

@@ -18,9 +18,8 @@ from ptq_cli.recipe.assignments import (
     settings_to_table,
     type_words,
 )
-from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.keyword_settings import Settings
-from ptq_cli.recipe.schema import FORMER_KEYS, PREFIXES, SETTINGS
+from ptq_cli.recipe.schema import FORMER_KEYS, PREFIXES, SETTINGS, decode_recipe
 from tests.each_case import each_case
 
 

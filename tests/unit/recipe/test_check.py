@@ -5,8 +5,7 @@ import pytest
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.recipe.check import check_recipe
-from ptq_cli.recipe.decode import decode_recipe
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import Recipe, decode_recipe
 from tests.each_case import each_case
 
 WRONG = {

@@ -8,7 +8,6 @@ import pytest
 from ptq_cli.core.errors import RecipeKeyError, RecipeValueError, UnknownNameError
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.declaration import Setting
-from ptq_cli.recipe.decode import decode_recipe
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
     CenterWeights,
@@ -19,6 +18,7 @@ from ptq_cli.recipe.quantizer_families import (
 )
 from ptq_cli.recipe.quantizer_settings import family_name, weight_family
 from ptq_cli.recipe.recipe_layers import merge_layers, recipe_to_toml, table_layer
+from ptq_cli.recipe.schema import decode_recipe
 from ptq_cli.recipe.sections import WeightSettings
 from tests.each_case import each_case
 

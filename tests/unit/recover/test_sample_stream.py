@@ -12,7 +12,7 @@ import pytest
 
 from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.tensors import Array
-from ptq_cli.qdq.cut_stages import Stage
+from ptq_cli.qdq.staged_model import Stage
 from ptq_cli.recover import sample_stream
 from ptq_cli.recover.sample_stream import SpillStore, last_readers
 

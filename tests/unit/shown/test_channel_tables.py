@@ -7,7 +7,7 @@ from ptq_cli.amax.decide import decide_channels
 from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.core.documents import encode
 from ptq_cli.core.formats import UINT8
-from ptq_cli.pipeline.views.channel_view import ChannelsView, imbalance_of
+from ptq_cli.pipeline.channel_view import ChannelsView, imbalance_of
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.report.text.numbers import format_share
 from ptq_cli.shown.channel_tables import channel_lines, format_clipped

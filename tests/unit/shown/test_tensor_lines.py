@@ -10,7 +10,7 @@ from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.formats import UINT8
-from ptq_cli.pipeline.views.calibration_view import MethodView, TensorView
+from ptq_cli.pipeline.calibration_view import MethodView, TensorView
 from ptq_cli.plan.sites import ActivationSite
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.shown.tensor_lines import LABEL, MARGIN, ROWS, draw_histogram, needs_log

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ptq_cli.calibdata.bind import bind_inputs
+from ptq_cli.calibdata.dataset.dataset import DividedDataset, Division
 from ptq_cli.calibdata.dataset.labels import rename_arrays
-from ptq_cli.calibdata.dataset.set_aside import DividedDataset, Division
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.calibdata.text import token_samples
 from ptq_cli.calibdata.text.text_rows import TextColumns, text_rows

@@ -10,7 +10,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target, target_names
-from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.qdq.proof.target_faults import structure_faults
 from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db, weight_noise

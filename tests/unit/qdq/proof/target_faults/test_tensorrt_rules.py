@@ -6,7 +6,7 @@ import pytest
 from onnx import numpy_helper, parser
 
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.float_reasons import float_reason
+from ptq_cli.qdq.proof.operators import float_reason
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.quantized_file import open_quantized
 

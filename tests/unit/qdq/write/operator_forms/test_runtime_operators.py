@@ -12,8 +12,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.refusals import QUICKER_SILU
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.operators import prove_operators
-from ptq_cli.qdq.proof.structure import structure_faults
-from ptq_cli.qdq.proof.target_faults import target_faults
+from ptq_cli.qdq.proof.target_faults import structure_faults, target_faults
 from ptq_cli.qdq.read.quantized_file import spelled_out
 from ptq_cli.qdq.write.operator_forms import write_runtime_operators
 from ptq_cli.runtime.engine_registry import find_kernels

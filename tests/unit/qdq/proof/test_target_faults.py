@@ -4,7 +4,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.qdq.proof.structure import structure_faults
+from ptq_cli.qdq.proof.target_faults import structure_faults
 from tests.each_case import each_case
 from tests.quantized import quantize_model
 from tests.unit.plan.graphs import build

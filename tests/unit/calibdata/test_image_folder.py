@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ptq_cli.calibdata.images.image_folder import ImageDataset
+from ptq_cli.calibdata.image_folder import ImageDataset
 from ptq_cli.core.errors import DamagedSampleError, DataShapeError, RecipeValueError
 from ptq_cli.recipe.sections import ImageSettings
 from tests.unit.calibdata.conftest import peak_of_iterating

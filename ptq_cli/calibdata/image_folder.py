@@ -12,21 +12,18 @@ import numpy.typing as npt
 from ptq_cli.calibdata.dataset.batches import Batch, Selection
 from ptq_cli.calibdata.dataset.data_files import SUFFIXES, escaped_name, is_image, unreadable
 from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset
-from ptq_cli.calibdata.images.image_decoding import decode_image, image_size
-from ptq_cli.calibdata.images.image_settings import (
+from ptq_cli.calibdata.image_decoding import (
     CHANNELS,
     check_image_settings,
+    decode_image,
     fixed_size,
+    image_size,
     image_spec,
     normalize,
     require_size_of_first,
     resized,
 )
-from ptq_cli.core.errors import (
-    DataFormatError,
-    EmptyDataError,
-    InputFileError,
-)
+from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
 from ptq_cli.core.tensors import Array
 from ptq_cli.recipe.sections import ImageSettings
 

@@ -3,7 +3,7 @@ import torch
 
 from ptq_cli.core.errors import QuantizerShapeError, QuantizerValueError, UsageError
 from ptq_cli.quantizers.automatic_scale import AutoScale
-from ptq_cli.quantizers.fixed_point_integers import fixed_point, quantize_fixed_point, require_power_of_two
+from ptq_cli.quantizers.fixed_point import fixed_point, quantize_fixed_point, require_power_of_two
 from tests.each_case import each_case
 
 WEIGHT = torch.tensor([[0.9, -0.3, 0.02], [-1.7, 0.1, 0.05], [0.4, 0.25, -0.01], [1.1, -0.2, 0.03]])

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.core.errors import PtqError, RecipeKeyError, RecipeValueError
-from ptq_cli.recipe.decode import decode_recipe
-from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.schema import Recipe, decode_recipe
 from tests.each_case import each_case
 
 

@@ -10,9 +10,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from ptq_cli.calibdata.archive_stream import MAX_NAME_BYTES, is_tar_header, parse_header, tar_members
 from ptq_cli.calibdata.dataset.data_files import SUFFIXES
-from ptq_cli.calibdata.tar.archive_stream import MAX_NAME_BYTES, is_tar_header, parse_header, tar_members
-from ptq_cli.calibdata.tar.samples import Kind, Role, role_of, split_name
+from ptq_cli.calibdata.tar_dataset import Kind, Role, role_of, split_name
 from ptq_cli.core.errors import DataFormatError
 from tests.each_case import each_case
 from tests.unit.calibdata.conftest import tar_bytes

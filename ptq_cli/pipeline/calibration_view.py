@@ -22,7 +22,7 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import did_you_mean, visible
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.graph_reading import every_node, every_value, is_nested, value_spec
-from ptq_cli.pipeline.views.channel_view import ChannelsView
+from ptq_cli.pipeline.channel_view import ChannelsView
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.planning import with_formats
 from ptq_cli.placement.ranges import decide_activations, statistics_of

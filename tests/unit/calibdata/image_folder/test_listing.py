@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ptq_cli.calibdata.dataset.data_files import escaped_name
-from ptq_cli.calibdata.images.image_folder import ImageDataset, digest_listing, list_images
+from ptq_cli.calibdata.image_folder import ImageDataset, digest_listing, list_images
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError
 from ptq_cli.recipe.sections import ImageSettings
 

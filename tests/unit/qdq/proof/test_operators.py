@@ -3,7 +3,7 @@
 import pytest
 
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.proof.float_reasons import float_reason
+from ptq_cli.qdq.proof.operators import float_reason
 from ptq_cli.runtime.engine_registry import find_kernels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build

@@ -12,11 +12,12 @@ import numpy as np
 from ptq_cli.amax.choice import counts_between, signed_bins
 from ptq_cli.core.errors import UsageError
 from ptq_cli.core.files import atomic_write
-from ptq_cli.pipeline.views.calibration_view import TensorView, shown_name
+from ptq_cli.pipeline.calibration_view import TensorView, shown_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 SUFFIXES = (".png", ".svg")
 COLUMNS = 256

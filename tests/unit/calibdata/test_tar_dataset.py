@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ptq_cli.calibdata import tar_dataset as tar_module
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.batches import Selection, Shard
-from ptq_cli.calibdata.images.image_folder import ImageDataset
+from ptq_cli.calibdata.image_folder import ImageDataset
 from ptq_cli.calibdata.open_dataset import open_dataset
-from ptq_cli.calibdata.tar import tar_dataset as tar_module
-from ptq_cli.calibdata.tar.tar_dataset import TarDataset
+from ptq_cli.calibdata.tar_dataset import TarDataset
 from ptq_cli.core.errors import (
     DamagedSampleError,
     DataFormatError,

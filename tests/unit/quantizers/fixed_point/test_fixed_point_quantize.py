@@ -9,7 +9,7 @@ from ptq_cli.core.errors import (
     UsageError,
 )
 from ptq_cli.quantizers.automatic_scale import AutoScale, nearest_power_of_two
-from ptq_cli.quantizers.fixed_point_integers import fixed_point, fixed_point_scale
+from ptq_cli.quantizers.fixed_point import fixed_point, fixed_point_scale
 from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")
