@@ -17,7 +17,7 @@ from benchmarks.results_page import networks_parser, print_part
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import Judge
-from ptq_cli.qdq.read.quantized_file import FLOAT_LAYERS
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 
 FEW, SECONDS = 24, 5.0
 DEFAULT = (0.1,)
@@ -57,7 +57,7 @@ def _lines(folders: Sequence[Path], samples: int, recover: str, times: Sequence[
             integer, *mixed = judge.speeds(files, SECONDS)
             props = [{item.key: item.value for item in onnx.load(file).metadata_props} for file in files[1:]]
         for own_sqnr, own, speed in zip(sqnr, props, mixed, strict=True):
-            found = json.loads(own[FLOAT_LAYERS])
+            found = json.loads(own[MetadataKey.FLOAT_LAYERS])
             expected = f"{1.0 + found['slower']:.2f}" if found["layers"] else ""
             measured = f"{integer / speed:.2f}"
             yield table_line(folder.name, before, own_sqnr, f"{len(found['layers'])}", expected, measured)

@@ -11,7 +11,7 @@ from ptq_cli.core.progress import silent
 from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import ExportResult, run_export
 from ptq_cli.plan.target.rules import QUICK_GELU
-from ptq_cli.plan.target.target_file import TARGETS
+from ptq_cli.plan.target.target_file import TABLES_FOLDER
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
@@ -76,7 +76,7 @@ class Maker:
 
 def without_rewrites() -> str:
     """Return the table of ``ort-cpu`` as it would be without any rewrite for speed."""
-    text = (TARGETS / "ort-cpu.toml").read_text(encoding="utf-8")
+    text = (TABLES_FOLDER / "ort-cpu.toml").read_text(encoding="utf-8")
     for part, other in REWRITES.items():
         if part not in text:
             raise ValueError(f"ort-cpu.toml has no part {part!r}")

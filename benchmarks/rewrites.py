@@ -24,7 +24,7 @@ from benchmarks.zoo import find_networks
 from ptq_cli.models.preparing import prepare_graph
 from ptq_cli.models.preparing.passes.merged import HARD_SIGMOID
 from ptq_cli.models.preparing.prepare_graph import REST
-from ptq_cli.plan.target.target_file import TARGETS
+from ptq_cli.plan.target.target_file import TABLES_FOLDER
 from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 
 SAMPLES, SECONDS = 48, 4.0
@@ -86,7 +86,7 @@ def rows(folder: Path, scratch: Path, batch: int) -> Iterator[str]:
 
 
 def _without(maker: Maker, folder: Path, scratch: Path) -> Iterator[tuple[str, Path]]:
-    text = (TARGETS / "ort-cpu.toml").read_text(encoding="utf-8")
+    text = (TABLES_FOLDER / "ort-cpu.toml").read_text(encoding="utf-8")
     for name, (part, other) in zip(NAMES, list(REWRITES.items())[1:], strict=True):
         table = scratch / f"{name}.toml"
         table.write_text(text.replace(part, other), encoding="utf-8")

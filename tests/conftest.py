@@ -17,7 +17,7 @@ from tests.made_once import shared_base
 
 SAMPLES = Path(__file__).parents[1] / "sample_models"
 SHORT_LATENCY = {
-    "ptq_cli.evaluation.latency.SECONDS": 0.1,
+    "ptq_cli.evaluation.latency._SECONDS": 0.1,
     "ptq_cli.evaluation.latency.LIMITED_SECONDS": 0.5,
     "ptq_cli.latency.served_latency.PROFILED_SECONDS": 0.1,
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import is_dataclass
 from typing import Any
 
-from ptq_cli.amax.method_registry import AUTO, METHODS
+from ptq_cli.amax.method_registry import AUTO_METHOD, METHODS
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.evaluation.metrics.metric_registry import (
     LABEL_METRICS,
@@ -142,7 +142,7 @@ def _names() -> str:
     errors = [name for name in LABEL_METRICS if not make_label_metric(name, {}).higher_is_better]
     rows = [
         ("`calibration.method`", _listed(COLLECTORS)),
-        ("`amax.method`, `override.amax`", _listed((AUTO, *METHODS))),
+        ("`amax.method`, `override.amax`", _listed((AUTO_METHOD, *METHODS))),
         ("`amax.weight_method`, `override.weight_amax`", _listed(METHODS)),
         ("`evaluation.metrics`", f"{_listed(asked)}, or [code](metrics.md)"),
         (

@@ -168,7 +168,7 @@ def signed_format(format: NumberFormat) -> NumberFormat:
     return format if format.signed else IntegerFormat(format.bits, signed=True)
 
 
-Values = npt.NDArray[np.float64]
+_Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,8 @@ class SignedBins:
     Shapes: low, high, counts: (B,).
     """
 
-    low: Values
-    high: Values
+    low: _Values
+    high: _Values
     counts: npt.NDArray[np.int64]
 
 
@@ -210,7 +210,7 @@ def signed_bins(statistics: TensorStatistics, histogram: BitHistogram) -> Signed
     return SignedBins(low[order], high[order], histogram.counts[order])
 
 
-def counts_between(bins: SignedBins, edges: Values) -> Values:
+def counts_between(bins: SignedBins, edges: _Values) -> _Values:
     """How many values lie between edges, with each bin's spread evenly over it.
 
     A drawing's counts, not a decision's: they need not be whole.
@@ -234,7 +234,7 @@ def counts_between(bins: SignedBins, edges: Values) -> Values:
     # A bin of one value, such as the 6.0 behind a ReLU6, has no width to be spread over.
     index = np.clip(np.searchsorted(edges, bins.low[~wide], side="right") - 1, 0, edges.size - 2)
     np.add.at(found, index, bins.counts[~wide])
-    spread: Values = found
+    spread: _Values = found
     return spread
 
 
@@ -323,11 +323,11 @@ def power_of_bins(bins: SignedBins) -> float:
     return _sum((bins.low**2 + bins.low * bins.high + bins.high**2) / 3, bins.counts)
 
 
-def _sum(means: Values, counts: npt.NDArray[np.int64]) -> float:
+def _sum(means: _Values, counts: npt.NDArray[np.int64]) -> float:
     return float(np.sum(means * counts))
 
 
-def _mean_error(low: Values, high: Values, lowest: int, highest: int) -> Values:
+def _mean_error(low: _Values, high: _Values, lowest: int, highest: int) -> _Values:
     """The mean squared error, in steps, of values spread evenly over each [low, high]."""
     first, last = (np.clip(np.rint(end), lowest, highest) for end in (low, high))
     left, right = low - first, high - last
@@ -335,13 +335,13 @@ def _mean_error(low: Values, high: Values, lowest: int, highest: int) -> Values:
     within = (left**2 + left * right + right**2) / 3
     width = np.where(high > low, high - low, 1.0)
     across = ((last - first) / 12 + (right**3 - left**3) / 3) / width
-    mean: Values = np.where(first == last, within, across)
+    mean: _Values = np.where(first == last, within, across)
     return mean
 
 
-def _mean_beyond(start: Values, end: Values) -> Values:
+def _mean_beyond(start: _Values, end: _Values) -> _Values:
     """The mean of ``max(t, 0)^2`` for ``t`` spread evenly over each [start, end]."""
     near, far = np.maximum(start, 0.0), np.maximum(end, 0.0)
     share = np.where(end > start, (far - near) / np.where(end > start, end - start, 1.0), 1.0)
-    mean: Values = share * (near**2 + near * far + far**2) / 3
+    mean: _Values = share * (near**2 + near * far + far**2) / 3
     return mean

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, fixed_point_parameters, grid_of_range, signed_format, step_parameters
-from ptq_cli.amax.method_registry import AUTO, find_method, require_method
+from ptq_cli.amax.method_registry import AUTO_METHOD, find_method, require_method
 from ptq_cli.collectors.channel_statistics import ChannelStatistics
 from ptq_cli.collectors.tensor_statistics import TensorStatistics, each_channel
 from ptq_cli.core.arithmetic import FixedGrid, FloatArray, QuantParameters, to_half
@@ -229,8 +229,8 @@ def check_amax_settings(settings: AmaxSettings) -> None:
     Example:
         >>> check_amax_settings(AmaxSettings(method="mse", weight_method="max"))
     """
-    if settings.method != AUTO:
-        require_method(settings.method, more=(AUTO,))
+    if settings.method != AUTO_METHOD:
+        require_method(settings.method, more=(AUTO_METHOD,))
     require_method(settings.weight_method, "amax method of weights")
 
 
@@ -243,7 +243,7 @@ def resolve_method(settings: AmaxSettings, *, has_histogram: bool) -> str:
         >>> resolve_method(AmaxSettings(), has_histogram=False)
         'max'
     """
-    if settings.method != AUTO:
+    if settings.method != AUTO_METHOD:
         return settings.method
     return "percentile" if has_histogram else "max"
 
@@ -274,7 +274,7 @@ def decide_range(
         (-1.0, 3.0)
     """
     name = resolve_method(settings, has_histogram=statistics.histogram is not None)
-    method = find_method(name, more=(AUTO,))
+    method = find_method(name, more=(AUTO_METHOD,))
     # A float format has a value 0 and no zero point.
     if symmetric or isinstance(format, FloatFormat):
         return method.symmetric(statistics, settings, signed_format(format))

@@ -16,17 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
-from ptq_cli.amax.linear_histogram import START_BIN, STRIDE, Counts, LinearHistogram, side_candidates
+from ptq_cli.amax.linear_histogram import START_BIN, STRIDE, LinearHistogram, side_candidates
+from ptq_cli.collectors.bit_histogram import Counts
 from ptq_cli.core.compiled import compiled
 
-SAME = 1e-12  # Divergences that differ by less are equal: their sums were rounded.
+_SAME = 1e-12  # Divergences that differ by less are equal: their sums were rounded.
 BEYOND = 1e-9  # Above the least by so much, a divergence is surely not it.
 # Turns of the search over both ends. It comes to rest after three or four; two candidates may tie for ever.
 MOST_TURNS = 16
 
-Indices = npt.NDArray[np.int64]
+_Indices = npt.NDArray[np.int64]
 Divergences = npt.NDArray[np.float64]
-Floats = npt.NDArray[np.float64]
+_Floats = npt.NDArray[np.float64]
 
 
 def entropy_amax(
@@ -141,12 +142,12 @@ def _last_least(divergences: Divergences) -> int | None:
     least = float(divergences.min())
     if not np.isfinite(least):
         return None
-    return int(np.flatnonzero(divergences <= least + SAME)[-1])
+    return int(np.flatnonzero(divergences <= least + _SAME)[-1])
 
 
 @compiled
 def window_divergences(
-    counts: Counts, starts: Indices, stops: Indices, levels: int
+    counts: Counts, starts: _Indices, stops: _Indices, levels: int
 ) -> Divergences:  # pragma: no cover - compiled
     """The divergence of each window's quantized counts from the histogram.
 
@@ -197,7 +198,7 @@ def window_divergences(
 
 @compiled
 def clipped_divergence(
-    below: Floats, start: int, stop: int, levels: int
+    below: _Floats, start: int, stop: int, levels: int
 ) -> float:  # pragma: no cover - compiled
     """The least that a window's counts diverge by, in counts: that of the sums of its end groups.
 
@@ -222,7 +223,7 @@ def clipped_divergence(
 
 @compiled
 def quantized_logarithms(
-    below: Floats, occupied: Indices, start: int, stop: int, levels: int
+    below: _Floats, occupied: _Indices, start: int, stop: int, levels: int
 ) -> float:  # pragma: no cover - compiled
     """Return ``sum(p log q)`` over the bins of a window.
 

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import SIGN, BitHistogram
+from ptq_cli.collectors.bit_histogram import SIGN, BitHistogram, Counts
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 
-Counts = npt.NDArray[np.int64]
 Edges = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
+BinIndices = npt.NDArray[np.int64]
 
 # Bins of NVIDIA's HistogramCalibrator; the statistics keep 11 bits of mantissa for this number.
 BINS = 2048
@@ -149,7 +148,7 @@ def histogram_of_values(values: npt.ArrayLike, bins: int = BINS, top: float | No
     )
 
 
-def side_candidates(counts: Counts, start_bin: int, stride: int) -> Indices:
+def side_candidates(counts: Counts, start_bin: int, stride: int) -> BinIndices:
     """How many bins each candidate keeps of one side; the whole side is always the last one.
 
     Shapes: counts: (N,).

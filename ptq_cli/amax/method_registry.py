@@ -20,15 +20,15 @@ from ptq_cli.core.formats import FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.core.words import require_known
 from ptq_cli.recipe.sections import AmaxSettings
 
-AUTO = "auto"  # A further value of ``--amax``: percentile where histograms were kept, otherwise max.
+AUTO_METHOD = "auto"  # A further value of ``--amax``: percentile where histograms were kept, otherwise max.
 
-Decide = Callable[[TensorStatistics, AmaxSettings, NumberFormat], Choice]
+_Decide = Callable[[TensorStatistics, AmaxSettings, NumberFormat], Choice]
 Search = Callable[[LinearHistogram, IntegerFormat], Choice]
 DecideValues = Callable[[FloatArray, AmaxSettings, NumberFormat], Choice]
 
 
 @dataclass(frozen=True)
-class Method:
+class _Method:
     """How a method decides.
 
     Attributes:
@@ -37,8 +37,8 @@ class Method:
         of_values: the range [-amax, amax] from the values themselves, such as a weight's channel.
     """
 
-    symmetric: Decide
-    asymmetric: Decide
+    symmetric: _Decide
+    asymmetric: _Decide
     of_values: DecideValues
 
 
@@ -79,7 +79,7 @@ def integer_format(method: str, format: NumberFormat) -> IntegerFormat:
     return format
 
 
-def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
+def _searching(name: str, symmetric: Search, asymmetric: Search) -> _Method:
     """A method that searches the linear view."""
 
     def view(statistics: TensorStatistics, settings: AmaxSettings) -> LinearHistogram:
@@ -87,7 +87,7 @@ def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
             raise missing_histogram(name)
         return linear_view(statistics, settings.bins)
 
-    return Method(
+    return _Method(
         lambda statistics, settings, format: symmetric(
             view(statistics, settings), integer_format(name, format)
         ),
@@ -100,15 +100,15 @@ def _searching(name: str, symmetric: Search, asymmetric: Search) -> Method:
     )
 
 
-METHODS: dict[str, Method] = {
-    "max": Method(
+METHODS: dict[str, _Method] = {
+    "max": _Method(
         symmetric=lambda statistics, _settings, _format: symmetric_choice(max_amax(statistics)),
         asymmetric=lambda statistics, _settings, _format: clipped(statistics, max_amax(statistics)),
         of_values=lambda values, _settings, _format: symmetric_choice(
             float(np.max(np.abs(values), initial=0.0))
         ),
     ),
-    "percentile": Method(
+    "percentile": _Method(
         symmetric=lambda statistics, settings, _format: symmetric_choice(
             percentile_amax(statistics, settings.percentile)
         ),
@@ -154,11 +154,11 @@ def require_method(name: str, what: str = "amax method", more: tuple[str, ...] =
     Example:
         >>> require_method("mse")
     """
-    if find_plugin(AMAX_METHODS, name, (AUTO, *METHODS)) is None:
+    if find_plugin(AMAX_METHODS, name, (AUTO_METHOD, *METHODS)) is None:
         require_known(what, name, (*more, *method_names()))
 
 
-def find_method(name: str, what: str = "amax method", more: tuple[str, ...] = ()) -> Method:
+def find_method(name: str, what: str = "amax method", more: tuple[str, ...] = ()) -> _Method:
     """The method with this name; the package of a plug-in is imported now.
 
     Args:
@@ -174,14 +174,14 @@ def find_method(name: str, what: str = "amax method", more: tuple[str, ...] = ()
     """
     if name in METHODS:  # Recipes were checked: no plug-in has the name of one of these.
         return METHODS[name]
-    plugin = find_plugin(AMAX_METHODS, name, (AUTO, *METHODS))
+    plugin = find_plugin(AMAX_METHODS, name, (AUTO_METHOD, *METHODS))
     if plugin is not None:
         return _method_of(plugin)
     require_known(what, name, (*more, *method_names()))
     raise AssertionError("an unknown name was refused")
 
 
-def _method_of(plugin: Plugin) -> Method:
+def _method_of(plugin: Plugin) -> _Method:
     function = plugin.load()
     if not callable(function):
         raise plugin.failed(f"is a {type(function).__name__}, expected a function")
@@ -206,7 +206,7 @@ def _method_of(plugin: Plugin) -> Method:
         levels = _levels(integer_format(plugin.name, format))
         return symmetric_choice(_amax(plugin, function, view, levels))
 
-    return Method(symmetric=symmetric, asymmetric=asymmetric, of_values=of_values)
+    return _Method(symmetric=symmetric, asymmetric=asymmetric, of_values=of_values)
 
 
 def _amax(plugin: Plugin, function: DecidePlugin, view: LinearHistogram, levels: int) -> float:

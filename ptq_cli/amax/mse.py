@@ -18,15 +18,18 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
-from ptq_cli.amax.linear_histogram import STRIDE, Counts, Indices, LinearHistogram, side_candidates
+from ptq_cli.amax.linear_histogram import STRIDE, BinIndices, LinearHistogram, side_candidates
+from ptq_cli.collectors.bit_histogram import Counts
 from ptq_cli.core.compiled import compiled
 from ptq_cli.core.formats import IntegerFormat
 
-Floats = npt.NDArray[np.float64]
+_Floats = npt.NDArray[np.float64]
 
 
 @compiled
-def prefix_sums(counts: Counts, width: float) -> tuple[Floats, Floats, float]:  # pragma: no cover - compiled
+def prefix_sums(
+    counts: Counts, width: float
+) -> tuple[_Floats, _Floats, float]:  # pragma: no cover - compiled
     """How many values lie below each edge, the sum of their centers, and the sum of all squares.
 
     Shapes: counts: (N,); sums: (N + 1,).
@@ -42,7 +45,7 @@ def prefix_sums(counts: Counts, width: float) -> tuple[Floats, Floats, float]:  
 
 @compiled
 def threshold_sums(
-    below: Floats, moment: Floats, width: float, scale: float, sums: Floats
+    below: _Floats, moment: _Floats, width: float, scale: float, sums: _Floats
 ) -> None:  # pragma: no cover - compiled
     """Fill in the running sums of ``G`` over the rounding thresholds ``scale / 2``, ``3 scale / 2``, ….
 
@@ -59,8 +62,8 @@ def threshold_sums(
 
 @compiled
 def side_errors(
-    counts: Counts, width: float, scales: Floats, steps: int
-) -> Floats:  # pragma: no cover - compiled
+    counts: Counts, width: float, scales: _Floats, steps: int
+) -> _Floats:  # pragma: no cover - compiled
     """The summed squared error of one side of 0 with levels ``0, scale, …, steps * scale``.
 
     Shapes: counts: (N,). scales: (M,). Result: (M,).
@@ -77,8 +80,8 @@ def side_errors(
 
 @compiled
 def best_zero_points(
-    negative: Counts, positive: Counts, width: float, scales: Floats, steps: int
-) -> tuple[Indices, Floats]:  # pragma: no cover - compiled
+    negative: Counts, positive: Counts, width: float, scales: _Floats, steps: int
+) -> tuple[BinIndices, _Floats]:  # pragma: no cover - compiled
     """Steps above 0 with the smallest error, and that error, for each scale.
 
     Shapes: negative, positive: (N,). scales: (M,). Results: (M,).
@@ -107,7 +110,7 @@ def best_zero_points(
 
 
 @compiled
-def clip_errors(counts: Counts, width: float, ends: Floats) -> tuple[Floats, Floats]:  # pragma: no cover
+def clip_errors(counts: Counts, width: float, ends: _Floats) -> tuple[_Floats, _Floats]:  # pragma: no cover
     """The summed squared error of what lies beyond each end, and how many values do not.
 
     Shapes: counts: (N,). ends: (M,). Results: (M,).
@@ -131,20 +134,20 @@ def clip_errors(counts: Counts, width: float, ends: Floats) -> tuple[Floats, Flo
 
 @compiled
 def fine_errors(
-    counts: Counts, width: float, scales: Floats, steps: int
-) -> Floats:  # pragma: no cover - compiled
+    counts: Counts, width: float, scales: _Floats, steps: int
+) -> _Floats:  # pragma: no cover - compiled
     """As ``side_errors``, for more levels than the bins can tell apart.
 
     Shapes: counts: (N,). scales: (M,). Result: (M,).
     """
     clipped, inside = clip_errors(counts, width, scales * steps)
-    result: Floats = clipped + inside * scales * scales / 12
+    result: _Floats = clipped + inside * scales * scales / 12
     return result
 
 
 @compiled
 def fine_pair(
-    negative: Counts, positive: Counts, width: float, ends: tuple[Floats, Floats], steps: int
+    negative: Counts, positive: Counts, width: float, ends: tuple[_Floats, _Floats], steps: int
 ) -> tuple[int, int]:  # pragma: no cover - compiled
     """The pair of ends, one of each side, with the smallest error at many levels.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from ptq_cli.amax.method_registry import AUTO, require_method
+from ptq_cli.amax.method_registry import AUTO_METHOD, require_method
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.words import did_you_mean
 from ptq_cli.recipe.check import split_method
@@ -14,7 +14,7 @@ from ptq_cli.recipe.sections import AmaxSettings, OverrideSettings
 WILDCARDS = "*?["
 OF_LAYERS = ("mode", "granularity")  # Keys of ``[activations]`` that are of the layer that reads them.
 
-Names = Collection[str]
+_Names = Collection[str]
 
 
 @dataclass(frozen=True)
@@ -26,15 +26,15 @@ class Meant:
         ops: operator types of those layers.
     """
 
-    names: Names
-    ops: Names = ()
+    names: _Names
+    ops: _Names = ()
 
 
 def check_overrides(overrides: Iterable[OverrideSettings]) -> None:
     """Raise if an override names no method."""
     for item in overrides:
-        if item.amax is not None and item.amax != AUTO:
-            require_method(split_method(item.amax)[0], more=(AUTO,))
+        if item.amax is not None and item.amax != AUTO_METHOD:
+            require_method(split_method(item.amax)[0], more=(AUTO_METHOD,))
         if item.weight_amax is not None:
             require_method(split_method(item.weight_amax)[0], "amax method of weights")
 
@@ -167,7 +167,7 @@ def _nearest(override: OverrideSettings, tensors: Sequence[Meant]) -> str:
     return nearest_match(override.match or "", names)
 
 
-def matches(pattern: str, names: Names) -> bool:
+def matches(pattern: str, names: _Names) -> bool:
     """Whether a pattern matches one of a tensor's names.
 
     Example:

@@ -81,10 +81,10 @@ def _is_unsearched(choices: Sequence[Choice]) -> bool:
     return bool(searched) and all(candidates == 1 for candidates in searched)
 
 
-Floats = npt.NDArray[np.float32]
+_Floats = npt.NDArray[np.float32]
 # Scales that are tried, of the one that holds the whole block.
 SHARES = np.arange(16, 65, dtype=np.float32) / 64
-POINTS = 3  # Zero points that are tried with each: the nearest one and its neighbors.
+_POINTS = 3  # Zero points that are tried with each: the nearest one and its neighbors.
 
 
 def mse_of_blocks(rows: FloatArray, format: IntegerFormat) -> QuantParameters:
@@ -108,11 +108,11 @@ def mse_of_blocks(rows: FloatArray, format: IntegerFormat) -> QuantParameters:
 
 @compiled
 def best_of_blocks(
-    rows: Floats,
-    ends: Floats,
-    shares: Floats,
+    rows: _Floats,
+    ends: _Floats,
+    shares: _Floats,
     least: np.float32,
-    scales: Floats,
+    scales: _Floats,
     zeros: npt.NDArray[np.int64],
 ) -> None:  # pragma: no cover - compiled
     """Write the best scale and zero point of each block; those of blocks below ``least`` stay.
@@ -120,7 +120,7 @@ def best_of_blocks(
     Shapes: rows: (B, V); ends: the lowest and the highest integer; shares: (S,); scales, zeros: (B,).
     """
     lowest, highest = ends[0], ends[1]
-    points = POINTS if lowest == 0 else 1
+    points = _POINTS if lowest == 0 else 1
     trial, zero = np.empty(shares.size * points, np.float32), np.zeros(shares.size * points, np.float32)
     for block in range(rows.shape[0]):
         low, high = min(rows[block].min(), np.float32(0)), max(rows[block].max(), np.float32(0))

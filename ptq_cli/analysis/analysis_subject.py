@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from ptq_cli.amax.overrides import matches, nearest_match
-from ptq_cli.analysis.judge import SQNR, Yardstick
+from ptq_cli.analysis.judge import Yardstick
 from ptq_cli.analysis.measure_layers import LayerSubject
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.dataset import Dataset
@@ -18,9 +18,9 @@ from ptq_cli.core.errors import MetricError, UnknownNameError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import did_you_mean
-from ptq_cli.evaluation.document.analysis_document import Order
+from ptq_cli.evaluation.document.analysis_document import RankedBy
 from ptq_cli.evaluation.document.report_document import LayerEntry
-from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
+from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS, SQNR
 from ptq_cli.evaluation.metrics.spec import MetricSpec, metric_specs, split_output
 from ptq_cli.evaluation.runs.judged import judged_metrics
 from ptq_cli.models.files.stored import read_model, serialize
@@ -54,7 +54,7 @@ from ptq_cli.setup.resolve import Request, Resolved, open_data
 from ptq_cli.setup.run_directory import RunDirectory, last_evaluation, with_remembered_evaluation
 from ptq_cli.setup.served_inputs import with_states
 
-CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
+_CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
 """The axis of the channels of what an operator reads and makes."""
 KEEP_CHANNELS = (
     "Add",
@@ -81,7 +81,7 @@ class Question:
 
     layers: Sequence[str] = ()
     sensitivity: bool = True
-    order: Order = "sqnr"
+    order: RankedBy = "sqnr"
     skipped: Sequence[str] = ()
 
 
@@ -113,12 +113,12 @@ def make_subject(
     )
 
 
-WEIGHTS, ACTIVATIONS = "weights", "activations"
+WEIGHTS_ALONE, ACTIVATIONS_ALONE = "weights", "activations"
 
 
 def _halves(twins: TwinGraphs) -> dict[str, Session]:
     """Open the models of which only the weights, or only the activations, are integers."""
-    made = {WEIGHTS: with_float_activations(twins), ACTIVATIONS: with_float_weights(twins)}
+    made = {WEIGHTS_ALONE: with_float_activations(twins), ACTIVATIONS_ALONE: with_float_weights(twins)}
     return {
         name: Session(serialize(model), threads=1, place=NO_ARENA, kernels=Kernels(integers=False))
         for name, model in made.items()
@@ -208,7 +208,7 @@ def channel_axes(graph: ir.Graph) -> dict[str, int]:
     """
     axes: dict[str, int] = {}
     for node in graph:
-        axis, source = CHANNELS.get(node.op_type), input_at(node, 0)
+        axis, source = _CHANNELS.get(node.op_type), input_at(node, 0)
         read = source.name or "" if source is not None else ""
         if axis is not None:
             axes.setdefault(read, axis)

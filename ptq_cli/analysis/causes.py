@@ -23,11 +23,11 @@ from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, parameters_of
 from ptq_cli.recipe.sections import AmaxSettings
 
 GOOD_DB = 30.0  # a tensor above this SQNR, about 5 bits of a well used range, gets no finding
-MOST = 0.5
+_MOST = 0.5
 """Share of the noise above which clipping is the cause; used share of the range below which outliers are."""
 IMBALANCED = 4.0  # ratio of a channel's range to the median's at which a shared scale costs two bits
-FEW = 128  # number of integer values below which the format itself is the cause: 7 bits have 128
-MOST_BITS = 8  # widest integers of weights: more steps are not to be had
+_FEW = 128  # number of integer values below which the format itself is the cause: 7 bits have 128
+_MOST_BITS = 8  # widest integers of weights: more steps are not to be had
 GAIN_DB = 1.0  # least gain of the output's SQNR for which leaving a layer in float is proposed
 
 
@@ -95,7 +95,7 @@ def weight_finding(use: Use, *, widened: float, quantizer: str = "") -> Finding:
     if use.levels == 0:
         remedy = "--set weights.quantizer=scaled" if use.bits is None else exclude(use.readers)
         return Finding("few steps", f"its values are {quantizer}", remedy)
-    if use.levels < FEW and use.bits != MOST_BITS:
+    if use.levels < _FEW and use.bits != _MOST_BITS:
         return Finding("few steps", f"its integers have only {use.levels} values", "--weight-bits 8")
     if use.output_db is not None:
         return Finding()
@@ -186,10 +186,10 @@ def percent(share: float) -> str:
 
 def _range_finding(use: Use, remedy: str, effect: str = "") -> Finding:
     """Finding for a tensor whose range or channels cost most."""
-    if use.clip_share > MOST:
+    if use.clip_share > _MOST:
         text = f"{percent(use.clipped)} of the values are outside the range{effect}"
         return Finding("clipping", text, remedy)
-    if use.used is not None and use.used < MOST:
+    if use.used is not None and use.used < _MOST:
         text = f"the middle 99.9 % of the values occupy {percent(use.used)} of the range"
         return Finding("outliers", text, remedy)
     if use.imbalance is not None and use.imbalance >= IMBALANCED:

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 from ptq_cli.analysis.causes import percent
-from ptq_cli.analysis.judge import SQNR
 from ptq_cli.evaluation.document.analysis_document import (
     Analysis,
     Cause,
@@ -17,6 +16,7 @@ from ptq_cli.evaluation.document.analysis_document import (
     MetricSummary,
     TensorAnalysis,
 )
+from ptq_cli.evaluation.metrics.metric_registry import SQNR
 from ptq_cli.report.text.numbers import Table
 from ptq_cli.report.text.result_warnings import SATURATING
 from ptq_cli.report.text.summary import share_table
@@ -27,11 +27,11 @@ from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN,
 from ptq_cli.terminal.output import UNKNOWN, print_table, say
 from ptq_cli.terminal.phrases import as_typed, counted
 
-SHORT: dict[Cause, str] = {"channel imbalance": "imbalance", "bias overflow": "bias"}
+_SHORT: dict[Cause, str] = {"channel imbalance": "imbalance", "bias overflow": "bias"}
 """Short names of causes that are too long for a table on a terminal with 80 columns."""
 
-EXCLUDE = "--exclude"
-SATURATION: Cause = "saturation"
+_EXCLUDE = "--exclude"
+_SATURATION: Cause = "saturation"
 MOST_EXCLUDED = 3
 """Most layers, starting with the costliest, that one command proposes to leave in float."""
 
@@ -123,7 +123,7 @@ def _layer_row(layer: LayerAnalysis, metric: MetricSummary, *, has_drop: bool) -
         str(found.rank),
         layer.name,
         decibels(found.sqnr_only_quantized_db),
-        SHORT.get(layer.cause, layer.cause),
+        _SHORT.get(layer.cause, layer.cause),
         f"{decibels(layer.sqnr_isolated_db)}/{decibels(layer.sqnr_accumulated_db)}",
         "int8" if layer.integer else "float",
         layer.op,
@@ -153,7 +153,7 @@ def _tensor_row(tensor: TensorAnalysis) -> tuple[str, ...]:
     return (
         tensor.name,
         decibels(tensor.sqnr_isolated_db),
-        SHORT.get(tensor.cause, tensor.cause),
+        _SHORT.get(tensor.cause, tensor.cause),
         decibels(tensor.sqnr_accumulated_db),
         tensor.kind,
         tensor.dtype,
@@ -167,20 +167,20 @@ def _print_remedies(findings: Sequence[tuple[str, Cause, str, str]], run: Path, 
     by_remedy: dict[str, list[tuple[str, str]]] = {}
     for remedy, cause, name, finding in findings:
         if finding:
-            kind = SATURATION if cause == SATURATION else _kind(remedy)
+            kind = _SATURATION if cause == _SATURATION else _kind(remedy)
             by_remedy.setdefault(kind, []).append((name, finding))
     if not by_remedy:
         say("")
         say("no cause found: each of these is as precise as its integer format allows")
     for kind, found in by_remedy.items():
         # Leaving the few costliest layers in float may help; leaving all of them would quantize nothing.
-        if kind == EXCLUDE:
-            remedies = dict.fromkeys(remedy for remedy, *_ in findings if _kind(remedy) == EXCLUDE)
+        if kind == _EXCLUDE:
+            remedies = dict.fromkeys(remedy for remedy, *_ in findings if _kind(remedy) == _EXCLUDE)
             flags = " ".join(list(remedies)[:most])
         else:
             flags = kind
         say("")
-        if kind == SATURATION:
+        if kind == _SATURATION:
             say(f"{SATURATING[0]}:")
         else:
             say(f"to try: {remedy_command(flags, run)}" if flags else "no option helps with:")
@@ -189,7 +189,7 @@ def _print_remedies(findings: Sequence[tuple[str, Cause, str, str]], run: Path, 
 
 
 def _kind(remedy: str) -> str:
-    return EXCLUDE if remedy.startswith(EXCLUDE) else remedy
+    return _EXCLUDE if remedy.startswith(_EXCLUDE) else remedy
 
 
 def remedy_command(remedy: str, run: Path) -> str:

@@ -12,13 +12,13 @@ from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.metrics.base import LabelMetric, PairMetric
-from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS
+from ptq_cli.evaluation.metrics.metric_registry import PAIR_METRICS, SQNR
 from ptq_cli.evaluation.runs.judged import Judged, fitting_targets
 from ptq_cli.evaluation.runs.model_outputs import Place, first_nonfinite, require_same_shapes
 
 UNIT_EXPONENT = 1074  # all float64 are whole multiples of 2^-1074
-BLOCK = 1 << 16  # elements that are worked on at once: their temporaries stay in the caches
-MIDDLE = 0.999  # share of the values whose part of the range is told
+_BLOCK = 1 << 16  # elements that are worked on at once: their temporaries stay in the caches
+_MIDDLE = 0.999  # share of the values whose part of the range is told
 
 
 class ExactSum:
@@ -180,7 +180,7 @@ def range_used(integers: npt.NDArray[np.int64]) -> float:
     total = int(integers.sum())
     if not total or len(integers) < 2:
         return 0.0
-    tail = total * (1 - MIDDLE) / 2
+    tail = total * (1 - _MIDDLE) / 2
     below, above = np.cumsum(integers), np.cumsum(integers[::-1])
     first = int(np.argmax(below > tail))
     last = len(integers) - 1 - int(np.argmax(above > tail))
@@ -214,7 +214,7 @@ def blocks(values: Array, samples: int) -> Iterator[Array]:
     """
     apart = values.ndim > 0 and samples > 0 and values.shape[0] % samples == 0 and values.size > 0
     rows = np.ascontiguousarray(values).reshape(samples if apart else 1, -1)
-    step = max(1, BLOCK // max(1, rows.shape[1]))
+    step = max(1, _BLOCK // max(1, rows.shape[1]))
     for start in range(0, len(rows), step):
         yield rows[start : start + step]
 
@@ -228,9 +228,6 @@ def _squares(rows: Float64Array) -> Float64Array:
 def _add(total: ExactSum, addends: Float64Array) -> None:
     for addend in addends:
         total.add(float(addend))
-
-
-SQNR = "sqnr_db"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.document.analysis_document import (
     LayerAnalysis,
     MetricSummary,
-    Order,
+    RankedBy,
     Sensitivity,
     TensorAnalysis,
 )
@@ -30,7 +30,7 @@ from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.staged_model import Held, StagedModel, Tensors
 from ptq_cli.runtime.session import Session
 
-STAGE = "analyze"
+_STAGE = "analyze"
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class Measured:
 
     def over(self, pieces: Iterable[Batch], total: int | None, progress: ProgressCallback) -> Iterator[Batch]:
         """Yield the pieces; each is analyzed once the evaluator has found its outputs to be right."""
-        progress(RunProgress(STAGE, 0, None))
+        progress(RunProgress(_STAGE, 0, None))
         for piece in pieces:
             yield piece
             if self._evaluator.is_refused:
@@ -158,7 +158,7 @@ class Measured:
         for number, future in enumerate(futures, 1):
             future.result()
             done = self.samples * len(work) + number * piece.size
-            progress(RunProgress(STAGE, done, runs, number=done, runs=runs))
+            progress(RunProgress(_STAGE, done, runs, number=done, runs=runs))
 
     def _half(self, name: str, wanted: Array, place: Place) -> Callable[[], None]:
         index = self._subject.yardstick.output
@@ -236,7 +236,7 @@ def measure(
     Edge case: The size of the pieces changes no value, as long as the models' outputs do not depend on it. Of
     a tensor or of an output that holds NaN or Inf, ratios and metrics are NaN.
     """
-    with ThreadPoolExecutor(threads, STAGE) as pool:
+    with ThreadPoolExecutor(threads, _STAGE) as pool:
         # Of the quantized model nothing is asked: NaN in its output is what the analysis looks for.
         evaluator = Evaluator(subject.outputs, (), ())
         found = Measured(subject, pool, evaluator)
@@ -256,7 +256,7 @@ def layer_rows(
     tensors: Sequence[TensorAnalysis],
     work: Mapping[str, int | None],
     metric: MetricSummary | None,
-    order: Order,
+    order: RankedBy,
     saturation: Saturation,
 ) -> tuple[LayerAnalysis, ...]:
     """A row for each layer of the plan; ``saturation`` is what can saturate on this processor."""
@@ -324,7 +324,7 @@ def _gain_db(sensitivity: Sensitivity | None, metric: MetricSummary | None) -> f
     return sensitivity.sqnr_left_float_db - metric.sqnr_db
 
 
-def _ranked(measured: Measured, metric: MetricSummary, order: Order) -> dict[str, Sensitivity]:
+def _ranked(measured: Measured, metric: MetricSummary, order: RankedBy) -> dict[str, Sensitivity]:
     found = {
         name: Sensitivity(
             metric_only_quantized=judged.only_quantized.value,

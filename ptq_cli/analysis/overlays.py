@@ -24,24 +24,24 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.setup.served_inputs import served_batch
 
-SQNR, KERNEL, BITS, TIME = QUANTITIES = "SQNR (dB)", "kernel", "bits", "time (µs)"
-WORST, MIDDLE, BEST = "#d73027", "#fee08b", "#1a9850"
+_SQNR, _KERNEL, _BITS, TIME = QUANTITIES = "SQNR (dB)", "kernel", "bits", "time (µs)"
+WORST, _MIDDLE, _BEST = "#d73027", "#fee08b", "#1a9850"
 """From red to green by way of yellow: numbers stand beside them, so no color carries a meaning alone."""
 Gradient = tuple[tuple[float, str], ...]
-RISING = ((0.0, WORST), (0.5, MIDDLE), (1.0, BEST))
-FALLING = ((0.0, BEST), (0.5, MIDDLE), (1.0, WORST))
+RISING = ((0.0, WORST), (0.5, _MIDDLE), (1.0, _BEST))
+FALLING = ((0.0, _BEST), (0.5, _MIDDLE), (1.0, WORST))
 FLOAT_BITS = 32
-COLORS = {"integer": "#91cf60", "float": "#fc8d59"}
+_COLORS = {"integer": "#91cf60", "float": "#fc8d59"}
 
 
 def overlay_path(file: Path, quantity: str) -> Path:
     """File of the overlay of a quantity; the file itself has the SQNR.
 
     Example:
-        >>> [overlay_path(Path("sqnr.json"), quantity).name for quantity in (SQNR, TIME)]
+        >>> [overlay_path(Path("sqnr.json"), quantity).name for quantity in (_SQNR, TIME)]
         ['sqnr.json', 'sqnr.time.json']
     """
-    if quantity == SQNR:
+    if quantity == _SQNR:
         return file
     return file.with_name(f"{file.stem}.{quantity.split(maxsplit=1)[0]}{file.suffix}")
 
@@ -62,9 +62,9 @@ def overlays(
         if layer.sqnr_accumulated_db is not None and math.isfinite(layer.sqnr_accumulated_db)
     }
     found: dict[str, tuple[Mapping[str, Any], Gradient]] = {
-        SQNR: (sqnr, RISING),
-        KERNEL: ({name: {"value": kind, "bgColor": COLORS[kind]} for name, kind in kernels.items()}, ()),
-        BITS: ({name: {"value": bits} for name, bits in bits_of(analysis).items()}, FALLING),
+        _SQNR: (sqnr, RISING),
+        _KERNEL: ({name: {"value": kind, "bgColor": _COLORS[kind]} for name, kind in kernels.items()}, ()),
+        _BITS: ({name: {"value": bits} for name, bits in bits_of(analysis).items()}, FALLING),
     }
     if times is not None:
         found[TIME] = ({name: {"value": round(time, 2)} for name, time in times.items()}, FALLING)
@@ -97,7 +97,7 @@ def _overlay(graph: str, name: str, results: Mapping[str, Any], gradient: Gradie
     return json.dumps({graph: data}, indent=2) + "\n"
 
 
-SECONDS = 2.0
+_SECONDS = 2.0
 """To time the operators."""
 
 
@@ -112,7 +112,7 @@ def overlay_files(
     if engine is not None and engine.has_profiler:
         batch = served_batch(input_specs(model), 1)
         first = next(iter(dataset.batches(batch)))
-        measured = node_times(model, [first.inputs], threads=threads, seconds=SECONDS)
+        measured = node_times(model, [first.inputs], threads=threads, seconds=_SECONDS)
         times = {node.name: node.microseconds for node in measured if node.microseconds}
     texts = overlays(analysis, model.graph.name or "", kernels, times)
     return {overlay_path(file, quantity): text.encode() for quantity, text in texts.items()}

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ptq_cli.analysis.analysis_subject import (
-    ACTIVATIONS,
-    WEIGHTS,
+    ACTIVATIONS_ALONE,
+    WEIGHTS_ALONE,
     OpenedAnalysis,
     Question,
     make_subject,
     open_analysis,
 )
 from ptq_cli.analysis.causes import better_activation_method, better_weight_method
-from ptq_cli.analysis.judge import SQNR, Judge, Yardstick
+from ptq_cli.analysis.judge import Judge, Yardstick
 from ptq_cli.analysis.measure_layers import LayerSubject, Measured, layer_rows, measure
 from ptq_cli.analysis.overlays import QUANTITIES, overlay_files, overlay_path
 from ptq_cli.analysis.tensor_rows import activation_rows, constant_rows
@@ -35,7 +35,8 @@ from ptq_cli.evaluation.document.analysis_document import (
     noise_shares,
 )
 from ptq_cli.evaluation.document.gate_result import current_time
-from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
+from ptq_cli.evaluation.document.report_document import NO_SATURATION, LayerEntry, Saturation
+from ptq_cli.evaluation.metrics.metric_registry import SQNR
 from ptq_cli.evaluation.verification import saturation_here
 from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.pipeline.evaluation.evaluation_set import pieces_of
@@ -46,8 +47,8 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.operators import prove_operators
-from ptq_cli.qdq.read import quantized_file
 from ptq_cli.qdq.read.constant_values import ConstantValues
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.quantizer_families import CenterWeights
@@ -75,7 +76,7 @@ class AnalysisResult:
     overlays: tuple[Path, ...] = ()
     is_last_evaluation: bool = False
     unit: str = "sample"
-    saturation: Saturation = NOTHING
+    saturation: Saturation = NO_SATURATION
 
 
 def run_analyze(
@@ -188,7 +189,7 @@ def _tensors(opened: OpenedAnalysis, measured: Measured, plan: Plan) -> tuple[Te
     settings, calibration = opened.resolved.recipe.amax, opened.calibration
     pairs = {site.tensor: site.pairs for site in plan.weights}
     # A rung, a target or a bias may have moved one tensor's range away from what the method says.
-    now = opened.origin.get(quantized_file.AMAX_METHOD, "")
+    now = opened.origin.get(MetadataKey.AMAX_METHOD, "")
 
     def better(name: str, parameters: QuantParameters) -> str:
         found = better_activation_method(calibration.statistics.get(name), parameters, settings)
@@ -253,29 +254,29 @@ def _shares(opened: OpenedAnalysis, measured: Measured, metric: MetricSummary | 
     found = {name: share(judge) for name, judge in measured.halves.items()}
     formats = opened.resolved.target.activation.formats
     return noise_shares(
-        found.get(WEIGHTS),
-        found.get(ACTIVATIONS),
+        found.get(WEIGHTS_ALONE),
+        found.get(ACTIVATIONS_ALONE),
         share(measured.output),
-        recovered=quantized_file.RECOVERY in origin,
-        ranges=quantized_file.RANGES in origin,
-        wide=next((item for item in formats if item in WIDE), ""),
+        recovered=MetadataKey.RECOVERY in origin,
+        ranges=MetadataKey.RANGES in origin,
+        wide=next((item for item in formats if item in _WIDE), ""),
         why=_missing(opened.twins, found),
     )
 
 
-WIDE = ("uint16", "int16")
+_WIDE = ("uint16", "int16")
 """Integers that lose next to nothing of an activation."""
 
 
 def _missing(twins: TwinGraphs, found: Collection[str]) -> str:
     """Return why one of the two shares was not measured; empty if both were."""
-    if len(found) == len((WEIGHTS, ACTIVATIONS)):
+    if len(found) == len((WEIGHTS_ALONE, ACTIVATIONS_ALONE)):
         return ""
     if not twins.constants:
         return "no weight is quantized: all that is lost is lost by the activations"
-    if not (twins.pairs or twins.containers or twins.dynamic) and WEIGHTS in found:
+    if not (twins.pairs or twins.containers or twins.dynamic) and WEIGHTS_ALONE in found:
         return "the file quantizes no activation: kernels of the runtime lose what the weights do not"
-    if WEIGHTS in found:
+    if WEIGHTS_ALONE in found:
         return "activations become integers at each run, which cannot be done with float weights"
     return "constants of more than 2 GB: neither share was measured"
 

@@ -27,8 +27,8 @@ from ptq_cli.qdq.read.twin_graphs import QuantizedConstant, TwinGraphs
 
 LARGEST_HISTOGRAM = 1 << 16  # integers of more values have too fine steps to be what costs accuracy
 HALF_OF_A_BIAS = 2**29  # steps: a weight's scale is widened until its bias has 2^30 at most
-WIDER = 1.01  # a scale this much above what the weight's largest value needs was widened
-BIAS = "int32"
+_WIDER = 1.01  # a scale this much above what the weight's largest value needs was widened
+_BIAS = "int32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def constant_rows(
     for constants in seen.values():
         first = constants[0]
         values = constant_values(twins, first)
-        is_bias = values.dtype == BIAS
+        is_bias = values.dtype == _BIAS
         use = use_of(values, None if is_bias else _output_channels(first.node, values.floats.ndim))
         readers = tuple(constant.node.name or "" for constant in constants)
         found = Finding()
@@ -96,7 +96,7 @@ def _constant_row(
     zeros = values.grid.zero_point if values.grid is not None else None
     return TensorAnalysis(
         name=constant.tensor,
-        kind="bias" if values.dtype == BIAS else "weight",
+        kind="bias" if values.dtype == _BIAS else "weight",
         layers=readers,
         op=constant.node.op_type,
         dtype=values.dtype,
@@ -195,7 +195,7 @@ def _widened(constant: ConstantValues, amax: Float64Array | None, greatest: int)
         return 0.0
     needed = np.asarray(amax if scale.ndim else amax.max()) / greatest
     with_values = needed > 0
-    wider = with_values & (scale.astype(np.float64) > WIDER * needed)
+    wider = with_values & (scale.astype(np.float64) > _WIDER * needed)
     return float(np.count_nonzero(wider)) / max(1, np.size(needed))
 
 

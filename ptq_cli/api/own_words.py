@@ -22,7 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # Argument of each key of a recipe.
-KEYS = {
+_KEYS = {
     **{key: name for name, key in FLAG_KEYS.items()},
     **{f"{ONCE}.{name}": name for name in ONCE_KEYS},
 }
@@ -87,7 +87,7 @@ def in_python(text: str, kinds: dict[str, Any], given: Iterable[str] = ()) -> st
     if COMMAND_LINE in text:
         text = text.replace(f"{COMMAND_LINE}: ", "").replace("expected a table", "expected a dict")
     for name in given:
-        for key in (key for key, meant in KEYS.items() if meant == name):
+        for key in (key for key, meant in _KEYS.items() if meant == name):
             text = text.replace(f"'{key}'", f"'{name}'")
     for words, name in _CALLS.items():
         text = re.sub(rf"\bptq {words}(?!\w)", f"ptq_cli.{name}()", text)
@@ -105,7 +105,7 @@ def _option(match: re.Match[str]) -> str:
         return f"override={[parse_override(said)]}" if equals else pattern
     field, mark, value = re.split("([.=]|$)", rest, maxsplit=1)
     key = f"{section}.{field}"
-    flag = KEYS[key].replace("_", "-")
+    flag = _KEYS[key].replace("_", "-")
     if not mark:
         return f"--{flag}"
     if setting_types()[key] in (bool, bool | None):

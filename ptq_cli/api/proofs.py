@@ -8,7 +8,7 @@ from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, onnx_file, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.devices.device_answers import run_answers, write_answers
-from ptq_cli.devices.run_cases import SAMPLES, PackedCases, run_pack
+from ptq_cli.devices.run_cases import PACKED_SAMPLES, PackedCases, run_pack
 from ptq_cli.evaluation.document.device_document import DeviceAnswers
 from ptq_cli.evaluation.verification import KERNEL_STEPS, Verification
 from ptq_cli.latency.run_bench import BenchOptions, BenchResult, run_bench
@@ -96,7 +96,7 @@ def pack_cases(
         RunDirectory(Path(run)),
         as_model_path(model),
         Path(cases),
-        samples=SAMPLES if samples is None else samples,
+        samples=PACKED_SAMPLES if samples is None else samples,
         made_up=random_inputs,
         progress=progress,
     )

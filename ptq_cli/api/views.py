@@ -9,7 +9,7 @@ from ptq_cli.analysis.run_analyze import AnalysisResult, run_analyze
 from ptq_cli.api.own_words import in_own_words
 from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, evaluation_request, pass_data, request_of
 from ptq_cli.core.progress import ProgressCallback, silent
-from ptq_cli.evaluation.document.analysis_document import Order
+from ptq_cli.evaluation.document.analysis_document import RankedBy
 from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.monitoring.compared_drift import Limits
 from ptq_cli.monitoring.run_drift import DriftOptions, DriftResult, run_drift
@@ -82,7 +82,7 @@ def analyze(
     layers: Sequence[str] = (),
     sensitivity: bool = True,
     skip_layers: Sequence[str] = (),
-    rank_by: Order = "sqnr",
+    rank_by: RankedBy = "sqnr",
     model_explorer: PathLike | None = None,
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],

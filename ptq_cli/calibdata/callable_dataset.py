@@ -21,10 +21,10 @@ from ptq_cli.core.read_files import sha256_file, sha256_text
 from ptq_cli.core.tensors import Array
 
 _WANTED = "a dict of arrays by input name, a tuple of arrays, or one array"
-Arrays = dict[str, Array]
+_Arrays = dict[str, Array]
 
 
-def as_arrays(value: Any, where: str) -> tuple[Arrays, Array | None]:
+def as_arrays(value: Any, where: str) -> tuple[_Arrays, Array | None]:
     """Return the arrays of a yielded value by name, and its labels where it names them.
 
     Args:
@@ -58,7 +58,7 @@ def as_arrays(value: Any, where: str) -> tuple[Arrays, Array | None]:
     return arrays, label
 
 
-def _named(value: Mapping[Any, Any], where: str) -> Arrays:
+def _named(value: Mapping[Any, Any], where: str) -> _Arrays:
     for name in value:
         if not isinstance(name, str):
             raise DataFormatError(
@@ -68,7 +68,7 @@ def _named(value: Mapping[Any, Any], where: str) -> Arrays:
     return {name: _as_array(item, f"array '{name}' of {where}") for name, item in value.items()}
 
 
-def _placed(values: Sequence[Any], where: str) -> Arrays:
+def _placed(values: Sequence[Any], where: str) -> _Arrays:
     if not any(getattr(item, "ndim", 0) for item in values):
         raise _no_array(values, where)  # Numbers: the type of an array of them would be a guess.
     arrays = [_as_array(item, f"array {index} of {where}") for index, item in enumerate(values)]
@@ -156,7 +156,7 @@ class CallableDataset(ItemsDataset):
                 )
             yield batch
 
-    def _peek(self) -> tuple[Arrays, Array | None]:
+    def _peek(self) -> tuple[_Arrays, Array | None]:
         iterable = self._call()
         # Reading the first batch uses up only an iterator; a list, which may be large, is not kept.
         self._peeked = iterable if isinstance(iterable, Iterator) else None

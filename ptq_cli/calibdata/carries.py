@@ -11,7 +11,7 @@ from ptq_cli.core.errors import CarryError, DataShapeError
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 from ptq_cli.core.words import did_you_mean, entry_option
 
-NOTHING = ("*", "none")  # ``--set 'data.carry.*=none'``: no output is fed back
+_NOTHING = ("*", "none")  # ``--set 'data.carry.*=none'``: no output is fed back
 # What exporters add to the name of a state, at its start and at its end.
 _BEFORE = re.compile(
     r"^((present|past)(_key_values?)?|previous|prev|next|new|updated|initial|init|output|out|input|in)[_.](?=\w)"
@@ -77,7 +77,7 @@ def named_carries(wanted: Mapping[str, str]) -> dict[str, str]:
         ({}, {'stateN': 'state'})
     """
     said = [*wanted.items()]
-    return {} if said[-1:] == [NOTHING] else dict(item for item in said if item != NOTHING)
+    return {} if said[-1:] == [_NOTHING] else dict(item for item in said if item != _NOTHING)
 
 
 def carries_of(

@@ -309,8 +309,8 @@ def _damaged(name: str, error: Exception) -> DamagedSampleError:
     return DamagedSampleError(f"{name} cannot be decoded: {reason}", hint="replace or remove the file")
 
 
-LARGEST = 64  # pixels of a side; a larger picture is scaled down
-SMALLEST = 4  # pixels of a side; anything smaller is no picture
+_LARGEST = 64  # pixels of a side; a larger picture is scaled down
+_SMALLEST = 4  # pixels of a side; anything smaller is no picture
 QUALITY = 88
 SLACK = 2.0  # how far rounding and resizing may take pixels outside 0 to 255
 
@@ -331,12 +331,12 @@ def thumbnail(sample: Array, settings: ImageSettings) -> bytes | None:
         None
     """
     pixels = _channels_last(np.asarray(sample), settings.layout)
-    if pixels is None or min(pixels.shape[:2]) < SMALLEST or pixels.dtype.kind not in "biuf":
+    if pixels is None or min(pixels.shape[:2]) < _SMALLEST or pixels.dtype.kind not in "biuf":
         return None
     if not np.isfinite(pixels).all():
         return None
     image = Image.fromarray(_to_bytes(pixels.astype(np.float64), settings))
-    image.thumbnail((LARGEST, LARGEST))
+    image.thumbnail((_LARGEST, _LARGEST))
     stream = io.BytesIO()
     image.save(stream, "JPEG", quality=QUALITY, subsampling=0)
     return stream.getvalue()

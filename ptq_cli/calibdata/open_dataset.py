@@ -26,7 +26,7 @@ from ptq_cli.core.errors import DataFormatError, EmptyDataError, InputFileError,
 from ptq_cli.core.read_files import missing_file, require_file
 from ptq_cli.recipe.sections import ImageSettings, TextSettings
 
-KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, text files, or file.py:callable"
+_KINDS = "an .npz, an .npy, .tar shards, .parquet files, a folder of images, text files, or file.py:callable"
 NO_TEXT = TextSettings()
 _PARQUET_MAGIC = b"PAR1"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")
@@ -47,7 +47,7 @@ def open_dataset(
     """
     require_samples(samples)
     if not source:
-        raise EmptyDataError("no data was given", hint=f"name {KINDS}")
+        raise EmptyDataError("no data was given", hint=f"name {_KINDS}")
     path = Path(source)
     if _is_there(path):
         return _open_path(source, path, image, text, samples)
@@ -55,7 +55,7 @@ def open_dataset(
         return CallableDataset(source, samples)
     if has_range(source):
         return _open_files(source, expand_ranges(source), image, text, samples)
-    raise missing_file(source, "data", f"name {KINDS}; relative paths start at the current folder")
+    raise missing_file(source, "data", f"name {_KINDS}; relative paths start at the current folder")
 
 
 def _is_there(path: Path) -> bool:
@@ -149,7 +149,7 @@ def _start_of(file: str) -> bytes:
 def _unknown_format(source: str, start: bytes) -> DataFormatError:
     if not start:
         return DataFormatError(
-            f"data '{source}' is an empty file, expected {KINDS}", hint="save the data again"
+            f"data '{source}' is an empty file, expected {_KINDS}", hint="save the data again"
         )
     hint = "save arrays with numpy.savez"
     for magic, compression in _OTHER_COMPRESSIONS.items():
@@ -163,5 +163,5 @@ def _unknown_format(source: str, start: bytes) -> DataFormatError:
     elif start.startswith(_IMAGE_MAGICS):
         hint = "name the folder that the image is in"
     return DataFormatError(
-        f"data '{source}' has an unknown format: it begins with {start!r}, expected {KINDS}", hint=hint
+        f"data '{source}' has an unknown format: it begins with {start!r}, expected {_KINDS}", hint=hint
     )

@@ -264,7 +264,7 @@ class ParquetPart:
 
 
 @dataclass(frozen=True)
-class Rows:
+class _Rows:
     """Consecutive rows of a file.
 
     Attributes:
@@ -279,9 +279,9 @@ class Rows:
         """How messages call one of these rows."""
         return self.part.name_of(self.start + row)
 
-    def cut(self, start: int, count: int) -> "Rows":
+    def cut(self, start: int, count: int) -> "_Rows":
         """Return ``count`` rows from ``start`` on, without copying."""
-        return Rows(self.part, self.start + start, self.values.slice(start, count))
+        return _Rows(self.part, self.start + start, self.values.slice(start, count))
 
 
 def open_part(path: str) -> ParquetPart:
@@ -306,7 +306,7 @@ def open_part(path: str) -> ParquetPart:
 
 def read_group(
     part: ParquetPart, group: int, columns: Sequence[ParquetColumn], batch_size: int
-) -> Iterator[Rows]:
+) -> Iterator[_Rows]:
     """Yield the rows of a row group, at most ``batch_size`` at a time."""
     start = sum(part.groups[:group])
     wanted = part.groups[group]
@@ -327,7 +327,7 @@ def read_group(
             done += len(values)
             if done > wanted:
                 break
-            yield Rows(part, start + done - len(values), values)
+            yield _Rows(part, start + done - len(values), values)
     if done != wanted:
         raise DataFormatError(
             f"{part.where} is damaged: found {done} rows in a row group of {wanted}",
@@ -411,7 +411,7 @@ class ParquetDataset(Dataset):
         columns = (*self._columns, *([self._label] if self._label is not None else []))
         for part in self._parts:
             part.require_columns(columns, self._parts[0])
-        pieces: list[Rows] = []
+        pieces: list[_Rows] = []
         for at, rows in self._rows(columns, batch_size, selection):
             start = 0
             while start < len(rows.values):
@@ -428,7 +428,7 @@ class ParquetDataset(Dataset):
 
     def _rows(
         self, columns: Sequence[ParquetColumn], batch_size: int, selection: Selection
-    ) -> Iterator[tuple[int, Rows]]:
+    ) -> Iterator[tuple[int, _Rows]]:
         """Yield the rows of all row groups that contain parts of a selected batch, each with its position."""
         at = 0
         for part in self._parts:
@@ -444,7 +444,7 @@ class ParquetDataset(Dataset):
                             return  # rows that --samples leaves out are not read
                 at += rows
 
-    def _batch(self, pieces: Sequence[Rows]) -> Batch:
+    def _batch(self, pieces: Sequence[_Rows]) -> Batch:
         names = tuple(piece.name_of(row) for piece in pieces for row in range(len(piece.values)))
         inputs: dict[str, Array] = {}
         for column in self._columns:
@@ -466,7 +466,7 @@ class ParquetDataset(Dataset):
         return Batch(inputs, labels, names)
 
 
-def _tensor(column: ParquetColumn, pieces: Sequence[Rows]) -> Array:
+def _tensor(column: ParquetColumn, pieces: Sequence[_Rows]) -> Array:
     parts = [as_tensor(piece.values.column(column.name), column, piece.name_of) for piece in pieces]
     return join_tensors(parts, column, [piece.name_of(0) for piece in pieces])
 

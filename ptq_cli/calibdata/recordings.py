@@ -29,7 +29,7 @@ from ptq_cli.core.errors import CarryError, DataShapeError, EmptyDataError, NonF
 from ptq_cli.core.tensors import Array, TensorSpec, rows_of
 
 LENGTHS = "lengths"  # array of the steps that count of each recording, where shorter ones were filled up
-IGNORED = -100  # label of a token that is followed by none
+_IGNORED = -100  # label of a token that is followed by none
 Step = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # runs the float model on inputs by name
 
 
@@ -223,7 +223,7 @@ class Recordings(Dataset):
             labels = as_labels(given, len(given), f"the last array of {where}")[0]
         if labels is None and self._tokens is not None:
             tokens = arrays[self._tokens].astype(np.int64)
-            return np.concatenate([tokens[1:], np.full_like(tokens[:1], IGNORED)])
+            return np.concatenate([tokens[1:], np.full_like(tokens[:1], _IGNORED)])
         if labels is None:
             return None
         labels = np.asarray(labels)

@@ -58,7 +58,7 @@ class Sample:
     label: int | None
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """How a member is read."""
 
     IMAGE = "image"
@@ -76,7 +76,7 @@ class Role:
         name: name of the model's input; empty for labels, and where the member's name has none.
     """
 
-    kind: Kind
+    kind: FieldKind
     name: str = ANONYMOUS
 
 
@@ -99,11 +99,11 @@ def role_of(extension: str) -> Role | None:
     name, _, suffix = extension.rpartition(".")
     suffix = suffix.lower()
     if is_image(f".{suffix}"):
-        return Role(Kind.IMAGE, name)
+        return Role(FieldKind.IMAGE, name)
     if suffix == "npy":
-        return Role(Kind.LABEL) if name in LABEL_NAMES else Role(Kind.ARRAY, name)
+        return Role(FieldKind.LABEL) if name in LABEL_NAMES else Role(FieldKind.ARRAY, name)
     if suffix in ("cls", "json") and not name:
-        return Role(Kind.CLASS if suffix == "cls" else Kind.JSON)
+        return Role(FieldKind.CLASS if suffix == "cls" else FieldKind.JSON)
     return None
 
 
@@ -172,11 +172,11 @@ def _read(member: TarMember, where: str, most: int) -> bytes:
 
 
 MOST_ARRAYS = 256  # of a sample; numbers after a dot would make one of a whole shard
-_NOUNS = {Kind.IMAGE: "image", Kind.ARRAY: "array"}
+_NOUNS = {FieldKind.IMAGE: "image", FieldKind.ARRAY: "array"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class _Entry:
     """A member that belongs to a sample."""
 
     key: str
@@ -186,7 +186,7 @@ class Entry:
     member: TarMember
 
 
-def entries_of(stream: IO[bytes], file: str) -> Iterator[Entry]:
+def entries_of(stream: IO[bytes], file: str) -> Iterator[_Entry]:
     """Yield the members of a shard that belong to a sample; the others are skipped."""
     shard = escaped_name(Path(file).name)
     for member in tar_members(stream, f"data '{escaped_name(file)}'"):
@@ -195,18 +195,18 @@ def entries_of(stream: IO[bytes], file: str) -> Iterator[Entry]:
         if parts is None or role is None:
             continue
         where = f"{_NOUNS.get(role.kind, 'label')} '{escaped_name(member.name)}' of '{escaped_name(file)}'"
-        yield Entry(
+        yield _Entry(
             key=parts[0], sample=f"{shard}:{escaped_name(parts[0])}", where=where, role=role, member=member
         )
 
 
-def is_sample(entries: Iterable[Entry]) -> bool:
+def is_sample(entries: Iterable[_Entry]) -> bool:
     """Tell whether members with the same key are a sample: not all of them are ``.json``."""
-    return any(entry.role.kind is not Kind.JSON for entry in entries)
+    return any(entry.role.kind is not FieldKind.JSON for entry in entries)
 
 
 def read_sample(
-    entries: Iterable[Entry], settings: ImageSettings, names: Collection[str] | None, *, with_json: bool
+    entries: Iterable[_Entry], settings: ImageSettings, names: Collection[str] | None, *, with_json: bool
 ) -> Sample | None:
     """Read the members of one key.
 
@@ -236,26 +236,26 @@ class _Parts:
     label: int | None = None
     json_label: int | None = None
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: _Entry) -> None:
         """Read a member."""
         kind, member, where = entry.role.kind, entry.member, entry.where
         self.name = entry.sample
-        if kind is Kind.JSON:
+        if kind is FieldKind.JSON:
             if self.with_json:
                 self.json_label = read_json_label(member, where)
             return
         self.is_sample = True
-        if kind in (Kind.CLASS, Kind.LABEL):
+        if kind in (FieldKind.CLASS, FieldKind.LABEL):
             if self.label is not None:
                 raise LabelError(
                     f"sample '{entry.sample}' has two labels, the second is {where}",
                     hint="give each sample one label",
                 )
-            self.label = (read_class if kind is Kind.CLASS else read_label_array)(member, where)
+            self.label = (read_class if kind is FieldKind.CLASS else read_label_array)(member, where)
         elif self.names is None or entry.role.name in self.names:
             self._add_array(entry)
 
-    def _add_array(self, entry: Entry) -> None:
+    def _add_array(self, entry: _Entry) -> None:
         name = entry.role.name
         if name in self.arrays or name in self.images:
             shown = f"named '{name}'" if name else "without a name"
@@ -268,7 +268,7 @@ class _Parts:
                 f"sample '{entry.sample}' has more than {MOST_ARRAYS} arrays, such as {entry.where}",
                 hint="a sample's key ends at the first dot; rename the files so that keys differ before it",
             )
-        if entry.role.kind is Kind.IMAGE:
+        if entry.role.kind is FieldKind.IMAGE:
             self.images[name] = read_image(entry.member, entry.where, self.settings)
         else:
             self.arrays[name] = read_array(entry.member, entry.where)
@@ -373,7 +373,7 @@ class TarDataset(Dataset):
             )
 
 
-def _groups(files: Sequence[str]) -> Generator[Iterator[Entry]]:
+def _groups(files: Sequence[str]) -> Generator[Iterator[_Entry]]:
     for file in files:
         with _opened(file) as stream:
             for _, entries in itertools.groupby(entries_of(stream, file), attrgetter("key")):

@@ -11,7 +11,7 @@ from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.plan.sites import Plan
 
-Names = tuple[str, ...]
+_Names = tuple[str, ...]
 
 
 def activation_axes(model: ir.Model, plan: Plan, wanted: Mapping[str, int]) -> dict[str, int]:
@@ -41,13 +41,13 @@ def activation_axes(model: ir.Model, plan: Plan, wanted: Mapping[str, int]) -> d
     return axes
 
 
-def _names(value: ir.Value) -> Names:
+def _names(value: ir.Value) -> _Names:
     producer = value.producer()
     return tuple(filter(None, (value.name, producer.name if producer is not None else None)))
 
 
 def _require_main_graph(
-    wanted: Mapping[str, int], tensors: Mapping[str, Names], nested: Mapping[str, Names]
+    wanted: Mapping[str, int], tensors: Mapping[str, _Names], nested: Mapping[str, _Names]
 ) -> None:
     """Raise for a key that only tensors of nested graphs match: their values come without their axes."""
     for key in wanted:
@@ -60,7 +60,7 @@ def _require_main_graph(
             )
 
 
-def _require_matches(wanted: Mapping[str, int], tensors: Mapping[str, Names], plan: Plan) -> None:
+def _require_matches(wanted: Mapping[str, int], tensors: Mapping[str, _Names], plan: Plan) -> None:
     known = list(dict.fromkeys(name for names in tensors.values() for name in names))
     for key in wanted:
         if matches(key, known):

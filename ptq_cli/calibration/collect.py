@@ -21,8 +21,8 @@ from ptq_cli.collectors.max_collector import Collector
 from ptq_cli.core.errors import NonFiniteActivationError
 from ptq_cli.core.words import require_known
 from ptq_cli.runtime.machine import Device
-from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, Run, Tensor
-from ptq_cli.runtime.tapping.tapped import Arrays
+from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, RunTapped, Tensor
+from ptq_cli.runtime.tapping.tapped import TappedArrays
 
 MakeCollector = Callable[..., Collector]  # as ``collector_registry.make_collector``
 
@@ -60,7 +60,7 @@ class _OnHost:
         return self._collector.update(tensor if isinstance(tensor, np.ndarray) else as_array(tensor))
 
 
-GROUPS = 16  # of collectors: of fewer, threads would wait for one another; more take more calls
+_GROUPS = 16  # of collectors: of fewer, threads would wait for one another; more take more calls
 
 
 class Feeding:
@@ -74,7 +74,7 @@ class Feeding:
         self._collectors = collectors
         simple = [name for name, collector in collectors.items() if together({name: collector})]
         # Neighbors in the graph, of about one size, come into different groups, so that those are alike.
-        parts = [simple[first::GROUPS] for first in range(min(GROUPS, len(simple)))]
+        parts = [simple[first::_GROUPS] for first in range(min(_GROUPS, len(simple)))]
         parts += [[name] for name in collectors if name not in set(simple)]
         self._groups = [_Group({name: collectors[name] for name in part}) for part in parts]
 
@@ -170,7 +170,7 @@ class CountedTensors:
 
 
 def collect(
-    run: Run | Forward,
+    run: RunTapped | Forward,
     batches: Iterable[Batch],
     tensors: CountedTensors,
     threads: int,
@@ -225,7 +225,7 @@ class _Work:
 
 
 def _shared(taps: Sequence[str], arrays: Sequence[Tensor]) -> SharedMemory | None:
-    if not isinstance(arrays, Arrays):
+    if not isinstance(arrays, TappedArrays):
         return None
     spans = zip(taps, arrays.spans, strict=True)
     return SharedMemory(arrays.words, {name: span for name, span in spans if span is not None})

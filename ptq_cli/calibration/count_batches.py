@@ -22,13 +22,13 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass
 
-STAGE = "calibrate"
-Result = TypeVar("Result")
+CALIBRATE_STAGE = "calibrate"
+_Result = TypeVar("_Result")
 Statistics = dict[str, TensorStatistics]
 AfterBatch = Callable[[int, int], None]  # is told how many batches and samples were counted
 
 
-class Checkpoints(Protocol):
+class _Checkpoints(Protocol):
     """What keeps the statistics of the batches so far, now and then."""
 
     def is_due(self) -> bool:
@@ -77,8 +77,11 @@ def pieces(batches: Iterator[Batch], forward: Forward) -> Iterator[Piece]:
 
 
 def work_ahead(
-    parts: Iterator[Piece], work: Callable[[Piece], Result], at_once: int, stop_after: Callable[[Piece], bool]
-) -> Generator[tuple[Piece, Result]]:
+    parts: Iterator[Piece],
+    work: Callable[[Piece], _Result],
+    at_once: int,
+    stop_after: Callable[[Piece], bool],
+) -> Generator[tuple[Piece, _Result]]:
     """Yield each piece with what work on it returned, in order, while the next ones are worked on.
 
     As many threads work as ``at_once`` says; 1 works in turn, in this one. ``stop_after`` is asked of each
@@ -89,7 +92,7 @@ def work_ahead(
             stop_after(piece)
             yield piece, work(piece)
         return
-    pending: deque[tuple[Piece, Future[Result]]] = deque()
+    pending: deque[tuple[Piece, Future[_Result]]] = deque()
     with ThreadPoolExecutor(at_once, "forward") as pool:
         try:
             for piece in parts:
@@ -105,7 +108,7 @@ def work_ahead(
                 future.cancel()
 
 
-def _first(pending: deque[tuple[Piece, Future[Result]]]) -> tuple[Piece, Result]:
+def _first(pending: deque[tuple[Piece, Future[_Result]]]) -> tuple[Piece, _Result]:
     piece, future = pending.popleft()
     return piece, future.result()
 
@@ -126,7 +129,7 @@ class Counting:
     progress: ProgressCallback = silent
     seen: int = 0
     after_batch: AfterBatch | None = None
-    checkpoints: Checkpoints | None = None
+    checkpoints: _Checkpoints | None = None
     initial: Statistics | None = None
 
 
@@ -151,7 +154,9 @@ def count_batches(
 
     def tell() -> None:
         seen, total = counting.seen, counting.total
-        counting.progress(Progress(STAGE, seen + samples, seen + total if total is not None else None))
+        counting.progress(
+            Progress(CALIBRATE_STAGE, seen + samples, seen + total if total is not None else None)
+        )
 
     def is_due_after(piece: Piece) -> bool:
         nonlocal due

@@ -27,7 +27,7 @@ from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.resumable import Checkpoints, Tell, continued
 
-WORK = "calibration"
+_WORK = "calibration"
 
 
 class CheckpointWriter:
@@ -73,7 +73,7 @@ def resume(
     """
     earlier = continued(
         path,
-        WORK,
+        _WORK,
         load_calibration,
         lambda found: _difference(found, wanted, tensors),
         lambda found: f"{found.provenance.samples} samples",
@@ -83,7 +83,7 @@ def resume(
     if earlier is not None:
         wanted = replace(wanted, samples=earlier.provenance.samples, share=earlier.provenance.share)
         statistics = earlier.statistics
-    return wanted, statistics, CheckpointWriter(Checkpoints(path, WORK, every, tell), wanted)
+    return wanted, statistics, CheckpointWriter(Checkpoints(path, _WORK, every, tell), wanted)
 
 
 def _difference(found: Calibration, wanted: Provenance, tensors: Collection[str]) -> str:

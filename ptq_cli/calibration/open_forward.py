@@ -19,7 +19,7 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.files.storing import release
 from ptq_cli.models.graph_reading import every_value, nested_values
 from ptq_cli.runtime.machine import Machine
-from ptq_cli.runtime.session import NO_ARENA, Place, Session
+from ptq_cli.runtime.session import NO_ARENA, Session, SessionPlace
 from ptq_cli.runtime.tapping.memory_plan import (
     MemoryPlan,
     Needs,
@@ -111,7 +111,7 @@ def _open_on_device(
     from ptq_cli.runtime.tapping.pieces import DEVICE_PIECES, DeviceModel
 
     device, limit = machine.device, machine.memory
-    session = Session(tap(model.model, taps), threads=machine.threads, place=Place(device))
+    session = Session(tap(model.model, taps), threads=machine.threads, place=SessionPlace(device))
     forward = DeviceModel(session, taps, replace(DEVICE_PIECES, whole=_runs_whole(model, taps))).forward()
     if limit is not None:
         batch = next(data.batches(batch_size))

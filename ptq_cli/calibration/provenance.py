@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ptq_cli.models.files.stored import StoredModel
 
 
-TARGET = "quantization.target"
+TARGET_KEY = "quantization.target"
 RECOVERY = "recovery.rungs"  # of these, the rungs that change the float model
 RENAME = "data.rename"
 READING = (
@@ -69,7 +69,7 @@ DEPENDS_ON = (
     "calibration.set_aside",
     "calibration.activation_axis",
     "calibration.allow_nonfinite",
-    TARGET,
+    TARGET_KEY,
     RECOVERY,
 )
 """Settings that the statistics depend on. Batch size and threads change nothing, so they are not here."""
@@ -174,7 +174,7 @@ def source_bytes(model: str | None, settings: Mapping[str, str], run: RunDirecto
 
 HASHING_THREADS = 2
 """One for the float model, one for the file that it was made from; a third core works meanwhile."""
-LOCATIONS = ("model.path", "model.arch", "text.tokenizer", "calibration.data", TARGET)
+LOCATIONS = ("model.path", "model.arch", "text.tokenizer", "calibration.data", TARGET_KEY)
 
 
 class LoadedRun(NamedTuple):
@@ -255,7 +255,7 @@ def _before_exports(own: RecipeLayer, stored: dict[str, str], run: RunDirectory)
 
 
 def _calibrated_target(stored: dict[str, str], run: RunDirectory) -> RecipeLayer:
-    named = {"quantization": {"target": ast.literal_eval(stored[TARGET])}}
+    named = {"quantization": {"target": ast.literal_eval(stored[TARGET_KEY])}}
     table = map_locations(named, lambda text: resolve_location(text, run.path.absolute()))
     return table_layer(table, run.path, "the calibration")
 
@@ -280,7 +280,7 @@ def _require_same_settings(settings: dict[str, str], stored: dict[str, str], run
         # another were measured too, that can be exported for; ``require_ranges`` says which were not.
         # Names are those of the data that is read now, which is another one, and so are texts.
         if (
-            key not in (TARGET, RECOVERY)
+            key not in (TARGET_KEY, RECOVERY)
             and key not in READING
             and text != (before := stored.get(key, defaults.get(key)))
         ):
@@ -311,7 +311,7 @@ def _require_same_files(stored: dict[str, str], run: RunDirectory) -> None:
 def _shown(key: str, text: str | None, run: RunDirectory) -> str:
     if text in (None, "None"):
         return "not set"
-    is_name = key == TARGET and not is_target_file(str(ast.literal_eval(str(text))))
+    is_name = key == TARGET_KEY and not is_target_file(str(ast.literal_eval(str(text))))
     if key not in LOCATIONS or is_name:
         return str(text)
     # A path reads as the user would type it, not as it looks from the run directory.

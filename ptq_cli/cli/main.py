@@ -22,7 +22,14 @@ from ptq_cli.core.errors import (
     RanksError,
     UsageError,
 )
-from ptq_cli.core.process import TERMINATED, claim_process, end_as_interrupted, interrupt_status, keep_streams
+from ptq_cli.core.process import (
+    DONE,
+    TERMINATED,
+    claim_process,
+    end_as_interrupted,
+    interrupt_status,
+    keep_streams,
+)
 from ptq_cli.core.trust import own_grants
 from ptq_cli.core.words import did_you_mean
 from ptq_cli.setup.ranks import find_ranks, require_single
@@ -30,7 +37,7 @@ from ptq_cli.terminal.options.help_sections import SectionGroup
 from ptq_cli.terminal.options.shared_options import DEBUG, QUIET
 from ptq_cli.terminal.phrases import as_typed, printable
 
-SHARED = ("calibrate", "evaluate", "tune")
+_SHARED = ("calibrate", "evaluate", "tune")
 """Commands whose work is divided among the processes."""
 
 
@@ -84,8 +91,8 @@ MODULES = {
 """Where a command is that is not in ``cli.commands``, in a file of its name."""
 CONTINUED = ("calibrate", "quantize", "export", "evaluate", "tune")
 """Commands that write checkpoints."""
-DONE, BUG = 0, 1
-OUT_OF_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
+BUG = 1
+_OUT_OF_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
 """What the system says of an allocation, the loader of a library, Python of a thread, C++ of an object."""
 DEBUG_FLAG = "--debug"
 COMPLETION_VARIABLE = "_PTQ_COMPLETE"
@@ -159,7 +166,7 @@ def cli() -> None:
     build if it has lost too much accuracy.
     """
     command = click.get_current_context().invoked_subcommand
-    if command not in SHARED:
+    if command not in _SHARED:
         require_single(find_ranks(os.environ), f"ptq {command}")
 
 
@@ -245,7 +252,7 @@ def _is_without_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     return isinstance(error, ImportError | OSError | RuntimeError) and any(
-        words in str(error).lower() for words in OUT_OF_MEMORY
+        words in str(error).lower() for words in _OUT_OF_MEMORY
     )
 
 

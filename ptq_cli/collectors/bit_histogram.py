@@ -25,7 +25,7 @@ INFINITE = 255 << MANTISSA_BITS
 COARSEST_BITS = 3
 PAGE_BINS = 1 << MANTISSA_BITS
 
-Keys = npt.NDArray[np.uint32]
+_Keys = npt.NDArray[np.uint32]
 Counts = npt.NDArray[np.int64]
 
 
@@ -41,7 +41,7 @@ class BitHistogram:
     Shapes: keys, counts: (B,).
     """
 
-    keys: Keys
+    keys: _Keys
     counts: Counts
     bits: int = MANTISSA_BITS
 
@@ -111,7 +111,7 @@ class BitHistogram:
 EMPTY = BitHistogram(np.zeros(0, np.uint32), np.zeros(0, np.int64))
 
 
-def thin(keys: Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
+def thin(keys: _Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
     """The histogram of bins given in any order, thinned to their own largest octave.
 
     Shapes: keys, counts: (N,); keys may repeat and counts may be 0.
@@ -124,14 +124,14 @@ def thin(keys: Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
     return BitHistogram(unique.astype(np.uint32), summed, bits)
 
 
-def thinned_keys(keys: Keys, top: int | npt.NDArray[np.int64], bits: int) -> Keys:
+def thinned_keys(keys: _Keys, top: int | npt.NDArray[np.int64], bits: int) -> _Keys:
     """The key of the bin that each key's bin becomes a part of.
 
     Shapes: keys: (N,). top: the biased exponent of the largest octave, one for all or (N,).
     """
     magnitudes = (keys & ~SIGN).astype(np.int64)
     width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, top, bits)
-    thinned: Keys = (magnitudes // width * width).astype(np.uint32) | (keys & SIGN)
+    thinned: _Keys = (magnitudes // width * width).astype(np.uint32) | (keys & SIGN)
     return thinned
 
 
@@ -165,7 +165,7 @@ def from_values(values: npt.ArrayLike, bits: int = MANTISSA_BITS) -> BitHistogra
     return thin(keys, np.ones(keys.size, np.int64), bits)
 
 
-def key_to_magnitude(magnitudes: Keys) -> npt.NDArray[np.float32]:
+def key_to_magnitude(magnitudes: _Keys) -> npt.NDArray[np.float32]:
     """The smallest float32 of each bin, given keys without sign.
 
     Example:

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from ptq_cli.collectors.flat_statistics import Arrays, flatten, unflatten
+from ptq_cli.collectors.flat_statistics import FlatArrays, flatten, unflatten
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.container import Container, checksum
 from ptq_cli.core.errors import (
@@ -111,7 +111,7 @@ def _name(numbers: Iterator[int], total: int, count: int) -> str:
     return f"shards {', '.join(shown[:-1])} and {shown[-1]} of {count}" if shown else f"no shard of {count}"
 
 
-CONTAINER = Container(
+_CONTAINER = Container(
     format="ptq.calibration",
     version=3,
     error=CalibrationFileError,
@@ -156,15 +156,15 @@ class Mergeable(Protocol):
         """Counts of both; raises ValueError if they contradict each other."""
 
 
-Item = TypeVar("Item", bound=Mergeable)
+_Item = TypeVar("_Item", bound=Mergeable)
 
 
 @dataclass(frozen=True)
-class Counted(Generic[Item]):
+class Counted(Generic[_Item]):
     """What was counted of each tensor, by its name, with where it comes from."""
 
     provenance: Provenance
-    statistics: dict[str, Item]
+    statistics: dict[str, _Item]
 
 
 Calibration = Counted[TensorStatistics]  # Statistics by tensor name, with their provenance.
@@ -180,7 +180,7 @@ def calibration_bytes(calibration: Calibration) -> bytes:
     """The artifact's content; the same statistics give the same bytes."""
     arrays, entries = flatten(calibration.statistics)
     header = {"provenance": provenance_to_table(calibration.provenance), "tensors": entries}
-    return CONTAINER.content(header, arrays)
+    return _CONTAINER.content(header, arrays)
 
 
 def statistics_digest(statistics: Mapping[str, TensorStatistics]) -> str:
@@ -196,10 +196,10 @@ def load_calibration(path: Path) -> Calibration:
 
 def parse_calibration(content: bytes, name: str) -> Calibration:
     """The calibration of a file's content; ``name`` is for messages."""
-    return CONTAINER.parse(content, name, _calibration)
+    return _CONTAINER.parse(content, name, _calibration)
 
 
-def _calibration(header: dict[str, Any], arrays: Arrays) -> Calibration:
+def _calibration(header: dict[str, Any], arrays: FlatArrays) -> Calibration:
     provenance = table_to_provenance(header.get("provenance"))
     return Calibration(provenance, unflatten(header.get("tensors"), arrays))
 
@@ -223,17 +223,17 @@ def table_to_provenance(table: Any) -> Provenance:
     return Provenance(**table, share=share)
 
 
-SHOWN_LENGTH = 60
+_SHOWN_LENGTH = 60
 SHARDS = "shards of the same calibration"
 Named = tuple[str, Provenance, Share]  # A part without its statistics.
 
 
 @dataclass(frozen=True)
-class NamedCalibration(Generic[Item]):
+class NamedCalibration(Generic[_Item]):
     """A calibration, and what to call it in a message."""
 
     name: str
-    calibration: Counted[Item]
+    calibration: Counted[_Item]
 
     @property
     def share(self) -> Share:
@@ -241,13 +241,13 @@ class NamedCalibration(Generic[Item]):
         return self.calibration.provenance.share or Share(1, {1: 0}, 0)
 
 
-def merge_calibrations(parts: Iterable[NamedCalibration[Item]], *, partial: bool = False) -> Counted[Item]:
+def merge_calibrations(parts: Iterable[NamedCalibration[_Item]], *, partial: bool = False) -> Counted[_Item]:
     """Calibration of all the shards at once: the same bytes.
 
     The statistics merge exactly, in whatever order and grouping; of the parts, which may hold several shards,
     one at a time is held. With ``partial`` shards may be missing, and the result is a part as well.
     """
-    merged: _Merged[Item] | None = None
+    merged: _Merged[_Item] | None = None
     for part in parts:
         if not part.share.finished:
             raise IncompleteCalibrationError(
@@ -263,10 +263,10 @@ def merge_calibrations(parts: Iterable[NamedCalibration[Item]], *, partial: bool
     return merged.finish(partial=partial)
 
 
-class _Merged(Generic[Item]):
+class _Merged(Generic[_Item]):
     """The parts so far, as one."""
 
-    def __init__(self, first: NamedCalibration[Item]) -> None:
+    def __init__(self, first: NamedCalibration[_Item]) -> None:
         self._name = first.name
         self._provenance = first.calibration.provenance
         self._statistics = first.calibration.statistics
@@ -274,7 +274,7 @@ class _Merged(Generic[Item]):
         self._batches = dict(first.share.batches)
         self._holders = dict.fromkeys(first.share.batches, first.name)
 
-    def add(self, part: NamedCalibration[Item]) -> None:
+    def add(self, part: NamedCalibration[_Item]) -> None:
         found = part.calibration.provenance
         _require_same((self._name, self._provenance, self._share), (part.name, found, part.share))
         for number, batches in part.share.batches.items():
@@ -287,7 +287,7 @@ class _Merged(Generic[Item]):
         self._statistics = _merge_statistics(self._statistics, part)
         self._provenance = replace(self._provenance, samples=self._provenance.samples + found.samples)
 
-    def finish(self, *, partial: bool) -> Counted[Item]:
+    def finish(self, *, partial: bool) -> Counted[_Item]:
         share = replace(self._share, batches=self._batches)
         if share.is_whole:
             require_dealt(share)
@@ -305,7 +305,7 @@ OF_DATA = ("calibration.data", "calibration.samples", "calibration.set_aside")
 WHOLE_CALIBRATIONS = "calibrations of the same model"
 
 
-def join_calibrations(parts: Iterable[NamedCalibration[Item]]) -> Counted[Item]:
+def join_calibrations(parts: Iterable[NamedCalibration[_Item]]) -> Counted[_Item]:
     """Calibration on all the data of whole calibrations, as one would have counted.
 
     The statistics are the same in whatever order; what else the result says of its data is the first's, as
@@ -360,7 +360,7 @@ def different(first: str, other: str, what: str, one: Any, two: Any, *, kind: st
 
 def _short(value: Any) -> str:
     text = "not set" if value in (None, "None") else str(value)
-    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}…"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"
 
 
 def require_dealt(share: Share) -> None:
@@ -376,7 +376,7 @@ def require_dealt(share: Share) -> None:
             )
 
 
-def _merge_statistics(statistics: dict[str, Item], part: NamedCalibration[Item]) -> dict[str, Item]:
+def _merge_statistics(statistics: dict[str, _Item], part: NamedCalibration[_Item]) -> dict[str, _Item]:
     others = part.calibration.statistics
     if statistics.keys() != others.keys():
         name = min(statistics.keys() ^ others.keys())

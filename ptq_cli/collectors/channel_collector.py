@@ -9,12 +9,12 @@ from ptq_cli.collectors.channel_kernels import CHANNEL_COARSE_START as COARSE_ST
 from ptq_cli.collectors.channel_kernels import CHANNEL_LINEAR_BINS as LINEAR_BINS
 from ptq_cli.collectors.channel_kernels import CHANNEL_ZERO_SLOTS as ZERO_SLOTS
 from ptq_cli.collectors.channel_statistics import MOST_CHANNELS, ChannelStatistics, no_channels, thin_channels
-from ptq_cli.collectors.host_kernels import MAGNITUDE, MANTISSA_BITS, NOTHING
+from ptq_cli.collectors.host_kernels import EMPTY_RANGE, MAGNITUDE, MANTISSA_BITS
 from ptq_cli.collectors.max_collector import as_float32
 from ptq_cli.core.errors import ActivationAxisError
 from ptq_cli.core.tensors import Array
 
-SLOT_LIMIT = 2**32 - 1
+_SLOT_LIMIT = 2**32 - 1
 
 
 class ChannelCollector:
@@ -72,16 +72,16 @@ class ChannelCollector:
         self._held = 0
         self._table = np.zeros((self._size if self._with_bins else 0, CHANNEL_SLOTS), np.uint32)
         self._tops = np.zeros(self._size, np.int32)
-        self._low, self._high = (np.full(self._size, end, np.int32) for end in NOTHING)
+        self._low, self._high = (np.full(self._size, end, np.int32) for end in EMPTY_RANGE)
         self._counts = np.zeros(self._size, np.int64)
 
     def _count(self, values: npt.NDArray[np.uint32]) -> None:
         each = values.shape[0] * values.shape[2]
-        if each > SLOT_LIMIT:
+        if each > _SLOT_LIMIT:
             for part in np.array_split(values, 2, axis=0 if values.shape[0] > 1 else 2):
                 self._count(part)
             return
-        if self._held + each > SLOT_LIMIT:
+        if self._held + each > _SLOT_LIMIT:
             self._settled = self.statistics()
             self._begin()
         self._held += each

@@ -31,19 +31,19 @@ _LONG = 256
 _INFINITY = 0x7F800000
 _LOWEST = -0x7F800001
 # Of each channel: biased exponent of its largest octave, its range as ``find_range`` tells it, its values.
-Seen = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]
+_Seen = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.int64]]
 
 
 @compiled
 def count_channels(
     bits: npt.NDArray[np.uint32],
     table: npt.NDArray[np.uint32],
-    seen: Seen,
+    seen: _Seen,
 ) -> None:  # pragma: no cover - compiled
     """Count the finite float32 values of each channel, given as their bits; the others are passed over.
 
     Shapes: bits: (A, G, I, B), where channel ``g * B + b`` has the values ``[:, g, :, b]``. table: (G * B,
-        6144), or (0, 6144) without bins. seen: four of (G * B,), as ``Seen`` says.
+        6144), or (0, 6144) without bins. seen: four of (G * B,), as ``_Seen`` says.
     """
     outer, groups, inner, beside = bits.shape
     slots = np.empty(_PIECE, np.uint16)
@@ -105,7 +105,7 @@ def count_channel(
     values: npt.NDArray[np.uint32],
     table: npt.NDArray[np.uint32],
     channel: int,
-    seen: Seen,
+    seen: _Seen,
     slots: npt.NDArray[np.uint16],
 ) -> None:  # pragma: no cover - compiled
     """Count values of one channel.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import Collector, MaxCollector, as_float32
-from ptq_cli.collectors.tensor_statistics import NONE, NonFinite, TensorStatistics
+from ptq_cli.collectors.tensor_statistics import ALL_FINITE, NonFinite, TensorStatistics
 from ptq_cli.core.tensors import Array
 from ptq_cli.core.words import require_known
 
@@ -34,7 +34,7 @@ class ExtendedCollector:
         self._collector = collector
         self._channels = channels
         self._allow = allow_nonfinite
-        self._nonfinite = NONE
+        self._nonfinite = ALL_FINITE
 
     def update(self, array: Array) -> bool:
         """Add an array's values; if one is not finite and that is not allowed, add nothing, return False."""

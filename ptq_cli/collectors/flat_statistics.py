@@ -20,9 +20,9 @@ from ptq_cli.collectors.channel_statistics import (
 )
 from ptq_cli.collectors.tensor_statistics import NonFinite, Range, TensorStatistics
 
-Arrays = dict[str, npt.NDArray[Any]]
-Entry = dict[str, Any]
-ARRAYS: dict[str, np.dtype[Any]] = {
+FlatArrays = dict[str, npt.NDArray[Any]]
+_Entry = dict[str, Any]
+_ARRAYS: dict[str, np.dtype[Any]] = {
     "keys": np.dtype("<u4"),
     "counts": np.dtype("<i8"),
     "minimum": np.dtype("<f4"),
@@ -39,24 +39,24 @@ COUNT_LIMIT = 2**63
 MOST_AXES = 64  # numpy has no more.
 
 
-def flatten(statistics: Mapping[str, TensorStatistics]) -> tuple[Arrays, list[Entry]]:
+def flatten(statistics: Mapping[str, TensorStatistics]) -> tuple[FlatArrays, list[_Entry]]:
     """The arrays and the entries, in the order of the names.
 
     Shapes: keys, counts: (all bins,). minimum, maximum: (tensors,). channel_count and others: (all
         channels,); channel_keys, channel_counts: (all channels' bins,).
     """
-    parts: dict[str, list[npt.NDArray[Any]]] = {name: [np.zeros(0, dtype)] for name, dtype in ARRAYS.items()}
+    parts: dict[str, list[npt.NDArray[Any]]] = {name: [np.zeros(0, dtype)] for name, dtype in _ARRAYS.items()}
     entries = []
     for name, item in sorted(statistics.items()):
         found, where = _taken_apart(item)
         for key, array in found.items():
             parts[key].append(array)
         entries.append({"name": name, "count": item.count, "zeros": item.zeros} | where)
-    return {name: np.concatenate(items).astype(ARRAYS[name]) for name, items in parts.items()}, entries
+    return {name: np.concatenate(items).astype(_ARRAYS[name]) for name, items in parts.items()}, entries
 
 
-def _taken_apart(item: TensorStatistics) -> tuple[Arrays, Entry]:
-    arrays: Arrays = {"minimum": item.minimum.reshape(1), "maximum": item.maximum.reshape(1)}
+def _taken_apart(item: TensorStatistics) -> tuple[FlatArrays, _Entry]:
+    arrays: FlatArrays = {"minimum": item.minimum.reshape(1), "maximum": item.maximum.reshape(1)}
     if item.histogram is not None:
         arrays |= {"keys": item.histogram.keys, "counts": item.histogram.counts}
     channels, histograms = item.channels, item.channels.histograms if item.channels is not None else None
@@ -83,12 +83,12 @@ def _taken_apart(item: TensorStatistics) -> tuple[Arrays, Entry]:
     }
 
 
-def unflatten(entries: Any, arrays: Arrays) -> dict[str, TensorStatistics]:
+def unflatten(entries: Any, arrays: FlatArrays) -> dict[str, TensorStatistics]:
     """The statistics that ``flatten`` took apart; a file may hold anything as ``entries``."""
-    for name, dtype in ARRAYS.items():
+    for name, dtype in _ARRAYS.items():
         if name not in arrays or arrays[name].dtype != dtype:
             raise ValueError(f"the array '{name}' is missing, or is not {dtype}")
-    if len(arrays) != len(ARRAYS) or not isinstance(entries, list):
+    if len(arrays) != len(_ARRAYS) or not isinstance(entries, list):
         raise ValueError("its parts are not those of a calibration")
     rest = {name: _Parts(array) for name, array in arrays.items()}
     statistics: dict[str, TensorStatistics] = {}
@@ -123,7 +123,7 @@ class _Parts:
         return self._array[self._at - size : self._at]
 
 
-def _read_entry(entry: Entry, rest: Mapping[str, _Parts]) -> TensorStatistics:
+def _read_entry(entry: _Entry, rest: Mapping[str, _Parts]) -> TensorStatistics:
     count, zeros = _whole(entry, "count"), _whole(entry, "zeros")
     nonfinite = NonFinite(
         _whole(entry, "nan"), _whole(entry, "positive_infinities"), _whole(entry, "negative_infinities")
@@ -153,7 +153,7 @@ def _read_entry(entry: Entry, rest: Mapping[str, _Parts]) -> TensorStatistics:
     return replace(found, channels=channels)
 
 
-def _read_channels(entry: Entry, rest: Mapping[str, _Parts], *, histograms: bool) -> ChannelStatistics:
+def _read_channels(entry: _Entry, rest: Mapping[str, _Parts], *, histograms: bool) -> ChannelStatistics:
     size = _whole(entry, "channels")
     axis = _whole(entry, "axis", lowest=-MOST_AXES)
     if size > MOST_CHANNELS or axis >= MOST_AXES or (axis < 1 and size):
@@ -178,7 +178,7 @@ def _read_channels(entry: Entry, rest: Mapping[str, _Parts], *, histograms: bool
     )
 
 
-def _whole(entry: Entry, key: str, lowest: int = 0) -> int:
+def _whole(entry: _Entry, key: str, lowest: int = 0) -> int:
     value = entry.get(key)
     if type(value) is not int or not lowest <= value < COUNT_LIMIT:
         raise ValueError(f"'{key}' is {str(value)[:40]}")

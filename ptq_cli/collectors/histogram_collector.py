@@ -13,9 +13,9 @@ import numpy.typing as npt
 from ptq_cli.collectors.bit_histogram import EMPTY, SIGN, BitHistogram, thin
 from ptq_cli.collectors.host_kernels import (
     COARSE_BINS,
+    EMPTY_RANGE,
     LINEAR_BINS,
     MANTISSA_BITS,
-    NOTHING,
     SLOTS,
     SMALLEST_TOP,
     ZERO_START,
@@ -28,7 +28,7 @@ from ptq_cli.collectors.max_collector import Collector, MaxCollector, float_bits
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.tensors import Array
 
-SLOT_LIMIT = 2**32 - 1
+_SLOT_LIMIT = 2**32 - 1
 
 
 def _linear_keys() -> npt.NDArray[np.int64]:
@@ -73,10 +73,10 @@ class HistogramCollector:
         Shapes: array: any.
         """
         bits = float_bits(array)
-        if bits.size > SLOT_LIMIT:
+        if bits.size > _SLOT_LIMIT:
             return self._update_in_parts(bits)
         top = self.make_room(bits.size)
-        counted = count_values(bits, self._table, top, bits.size, 1) if top else (0, *NOTHING)
+        counted = count_values(bits, self._table, top, bits.size, 1) if top else (0, *EMPTY_RANGE)
         return self.add_counted(bits, *counted)
 
     def make_room(self, count: int) -> int:
@@ -85,7 +85,7 @@ class HistogramCollector:
         Edge case: 0 as long as there are no bins, before the first values.
         """
         # Slots are uint32, half the memory of int64: they are emptied before one could overflow.
-        if self._held + count > SLOT_LIMIT:
+        if self._held + count > _SLOT_LIMIT:
             self._settle()
         return self._top
 
@@ -160,7 +160,7 @@ def compile_kernel() -> None:
     HistogramCollector().update(np.ones(1, np.float32))
 
 
-Span = tuple[int, int]  # Where an array begins and ends, in its memory's elements.
+_Span = tuple[int, int]  # Where an array begins and ends, in its memory's elements.
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class SharedMemory:
     """
 
     words: npt.NDArray[np.uint32]
-    spans: Mapping[str, Span]
+    spans: Mapping[str, _Span]
 
 
 class MaxCollectors:
@@ -207,7 +207,7 @@ class HistogramCollectors:
 
     def update(self, memory: SharedMemory) -> list[str]:
         """Let collectors have their arrays; return the names of those not all finite, which add nothing."""
-        large = {name for name, (start, end) in memory.spans.items() if end - start > SLOT_LIMIT}
+        large = {name for name, (start, end) in memory.spans.items() if end - start > _SLOT_LIMIT}
         bad = [name for name in memory.spans if name in large and not self._update_alone(name, memory)]
         spans = {name: span for name, span in memory.spans.items() if name not in large}
         tops = [

@@ -161,4 +161,4 @@ SMALLEST_TOP = 12  # Biased exponent of the smallest octave that bins are thinne
 MAGNITUDE = 0x7FFFFFFF
 
 
-NOTHING = (0x7FFFFFFF, -0x80000000)  # The range of no values, in integers that order as the floats do.
+EMPTY_RANGE = (0x7FFFFFFF, -0x80000000)  # The range of no values, in integers that order as the floats do.

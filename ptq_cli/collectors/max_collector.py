@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.host_kernels import FLOAT_MANTISSA_BITS, MAGNITUDE, NOTHING, find_range
+from ptq_cli.collectors.host_kernels import EMPTY_RANGE, FLOAT_MANTISSA_BITS, MAGNITUDE, find_range
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.tensors import Array
 
@@ -40,7 +40,7 @@ class MaxCollector:
 
     def __init__(self) -> None:
         self._count = 0
-        self._low, self._high = NOTHING
+        self._low, self._high = EMPTY_RANGE
 
     def update(self, array: Array) -> bool:
         """Add an array's values; return False if one of them is NaN or infinite, and then add nothing.

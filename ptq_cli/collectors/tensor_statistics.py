@@ -35,7 +35,7 @@ class NonFinite:
         return NonFinite(self.nan + other.nan, self.positive + other.positive, self.negative + other.negative)
 
 
-NONE = NonFinite()
+ALL_FINITE = NonFinite()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class TensorStatistics:
     maximum: Range
     channels: ChannelStatistics | None = None
     histogram: BitHistogram | None = None
-    nonfinite: NonFinite = field(default=NONE)
+    nonfinite: NonFinite = field(default=ALL_FINITE)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TensorStatistics):

@@ -18,11 +18,11 @@ from ptq_cli.collectors.histogram_collector import read_table
 from ptq_cli.collectors.host_kernels import (
     COARSE_BINS,
     COARSE_START,
+    EMPTY_RANGE,
     FLOAT_MANTISSA_BITS,
     LINEAR_BINS,
     MAGNITUDE,
     MANTISSA_BITS,
-    NOTHING,
     SLOTS,
     SMALLEST_TOP,
     ZERO_SLOTS,
@@ -47,7 +47,7 @@ def find_range(tensor: torch.Tensor) -> tuple[int, int]:
         (0, 1065353216)
     """
     if not tensor.numel():
-        return NOTHING
+        return EMPTY_RANGE
     ends = []
     for part in _parts(tensor):
         bits = _bits(part)

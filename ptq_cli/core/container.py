@@ -23,7 +23,7 @@ from ptq_cli.core.read_files import require_file
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Bytes = npt.NDArray[np.uint8]
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 HEADER_KEY = "ptq"
 MOST_HEADER_BYTES = 100_000_000  # safetensors allows no more.
@@ -43,7 +43,7 @@ DTYPES = {
     "U64": "<u8",
 }
 ORDER = tuple(DTYPES)
-NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
+_NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +81,11 @@ class Container:
         table: dict[str, Any] = {"__metadata__": {HEADER_KEY: json.dumps(header, sort_keys=True)}}
         # The order and the text that safetensors' own writer makes (its enum of types, then names): a file of
         # ours and one that it writes of the same arrays are the same bytes.
-        stored = sorted(arrays.items(), key=lambda item: (-ORDER.index(NAMES[item[1].dtype]), item[0]))
+        stored = sorted(arrays.items(), key=lambda item: (-ORDER.index(_NAMES[item[1].dtype]), item[0]))
         end = 0
         for name, array in stored:
             begin, end = end, end + array.nbytes
-            place = {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
+            place = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [begin, end]}
             table[name] = place
         text = json.dumps(table, separators=(",", ":"), ensure_ascii=False).encode()
         # The arrays begin at a multiple of 8, so that a mapped one can be read where it lies.
@@ -98,7 +98,9 @@ class Container:
         """The bytes of a file."""
         return b"".join(self.parts(content, arrays))
 
-    def parse(self, data: bytes | Bytes, name: str, make: Callable[[dict[str, Any], dict[str, Any]], T]) -> T:
+    def parse(
+        self, data: bytes | Bytes, name: str, make: Callable[[dict[str, Any], dict[str, Any]], _T]
+    ) -> _T:
         """Result of ``make`` for a file's header and arrays.
 
         What it raises about values says that the file, which messages call ``name``, is damaged.

@@ -25,12 +25,12 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from ptq_cli.core.errors import PtqError, ReportError
 from ptq_cli.core.read_files import read_file
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 HIDDEN = None  # Marks an ``Annotated`` field that the document leaves out.
 # JSON has no such numbers, so they are texts.
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-HINT = "run ptq evaluate again"
+_HINT = "run ptq evaluate again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class FileFormat:
     version: int
     noun: str
     error: type[PtqError] = ReportError
-    hint: str = HINT
+    hint: str = _HINT
 
     @property
     def header(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def rounded(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
 
 
-def read_document(kind: type[T], path: Path) -> T:
+def read_document(kind: type[_T], path: Path) -> _T:
     """Read and check a file."""
     format: FileFormat = kind.FORMAT  # type: ignore[attr-defined]
     content = read_file(path, format.noun)
@@ -153,7 +153,7 @@ def read_document(kind: type[T], path: Path) -> T:
         raise format.error(f"{format.noun} '{path}': {error.message}", hint=error.hint) from error
 
 
-def parse_document(kind: type[T], content: bytes) -> T:
+def parse_document(kind: type[_T], content: bytes) -> _T:
     """Document that ``to_json`` wrote as ``content``.
 
     A class may have a method ``require_consistent``, which raises a ``ReportError`` where fields contradict
@@ -172,7 +172,7 @@ def parse_document(kind: type[T], content: bytes) -> T:
         said = f"it has format version {str(version)[:40]}, this ptq reads {format.version}"
         raise format.error(said, hint=format.hint)
     try:
-        found: T = decode(kind, value, "")
+        found: _T = decode(kind, value, "")
         if check := getattr(found, "require_consistent", None):
             check()
     except ReportError as error:
@@ -226,10 +226,10 @@ def _decode_object(kind: Any, value: Any, where: str) -> Any:
     header, keys, prefix = header_of(kind), keys_of(kind), f"{where}." if where else ""
     for key in (*header, *keys):
         if key not in value:
-            raise ReportError(f"'{prefix}{key}' is missing", hint=HINT)
+            raise ReportError(f"'{prefix}{key}' is missing", hint=_HINT)
     for key in value:
         if key not in keys and key not in header:
-            raise ReportError(f"'{prefix}{key[:80]}' is not a key of this format version", hint=HINT)
+            raise ReportError(f"'{prefix}{key[:80]}' is not a key of this format version", hint=_HINT)
     made = kind(
         **{name: decode(hint, value[name], prefix + name) for name, hint in _declared_types(kind).items()}
     )
@@ -239,7 +239,7 @@ def _decode_object(kind: Any, value: Any, where: str) -> Any:
         # In Python 1 == True, but in a report a count is not a truth value.
         if found != expected or isinstance(found, bool) != isinstance(expected, bool):
             said = f"'{prefix}{key}' is {_show(found)}, but the rest of the report says {_show(expected)}"
-            raise ReportError(said, hint=HINT)
+            raise ReportError(said, hint=_HINT)
     return made
 
 
@@ -248,7 +248,7 @@ def _decode_annotated(arguments: tuple[Any, ...], value: Any, where: str) -> Any
     result = decode(inner, value, where)
     for rule in rules:
         if isinstance(rule, AtLeast | Matches) and (refusal := rule.refusal(result)):
-            raise ReportError(f"'{where}' {refusal}", hint=HINT)
+            raise ReportError(f"'{where}' {refusal}", hint=_HINT)
     return result
 
 
@@ -280,7 +280,7 @@ def _decode_float(value: Any, where: str) -> float:
 def _require(fits: bool, value: Any, wanted: str, where: str) -> None:
     if not fits:
         found = f"'{where}'" if where else "the document"
-        raise ReportError(f"{found} is {_show(value)}, expected {wanted}", hint=HINT)
+        raise ReportError(f"{found} is {_show(value)}, expected {wanted}", hint=_HINT)
 
 
 def _show(value: Any) -> str:

@@ -203,7 +203,7 @@ def resolve_entry_point(text: str, folder: Path) -> str:
 
 TARGETS, METRICS, AMAX_METHODS = "ptq.targets", "ptq.metrics", "ptq.amax_methods"
 # Kind of a group's plug-ins, in words.
-KINDS = {TARGETS: "target", METRICS: "metric", AMAX_METHODS: "amax method"}
+_KINDS = {TARGETS: "target", METRICS: "metric", AMAX_METHODS: "amax method"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +232,7 @@ class Plugin:
             >>> Plugin(group=AMAX_METHODS, name="half", value="a:b", package="a", version="1").kind
             'amax method'
         """
-        return KINDS[self.group]
+        return _KINDS[self.group]
 
     def failed(self, reason: str, *, hint: str = "") -> PluginError:
         """The error that names the plug-in and its package."""
@@ -305,7 +305,7 @@ def plugin_lines() -> list[str]:
         False
     """
     packages: dict[str, list[str]] = {}
-    for plugin in (plugin for group in KINDS for plugin in plugins(group)):
+    for plugin in (plugin for group in _KINDS for plugin in plugins(group)):
         packages.setdefault(f"{plugin.package} {plugin.version}", []).append(f"{plugin.kind} {plugin.name}")
     return [f"plug-ins of {package}: {', '.join(names)}" for package, names in packages.items()]
 

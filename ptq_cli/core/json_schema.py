@@ -25,11 +25,11 @@ def docstring(item: Any) -> str:
     return (ast.get_docstring(node) if isinstance(node, ast.ClassDef | ast.FunctionDef) else None) or ""
 
 
-DRAFT = "https://json-schema.org/draft/2020-12/schema"
-SCALARS = {str: "string", int: "integer", bool: "boolean"}
-HEADER = {"format": "Says what the file is.", "format_version": "Version of this format."}
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_SCALARS = {str: "string", int: "integer", bool: "boolean"}
+_HEADER = {"format": "Says what the file is.", "format_version": "Version of this format."}
 NUMBER = {"$ref": "#/$defs/number"}
-NUMBERS = {
+_NUMBERS = {
     "description": "JSON has no infinity and no NaN, so they are texts.",
     "anyOf": [{"type": "number"}, {"enum": list(NON_FINITE)}],
 }
@@ -40,7 +40,7 @@ def file_schema(kind: type) -> str:
     schemas = Schemas(strict=True)
     format: FileFormat = kind.FORMAT  # type: ignore[attr-defined]
     head = {
-        "$schema": DRAFT,
+        "$schema": _DRAFT,
         "$id": f"urn:{format.name.replace('.', ':')}:{format.version}",
         "title": f"{format.name.replace('.', ' ')}, format version {format.version}",
     }
@@ -51,13 +51,13 @@ def documents_schema(title: str, kinds: Mapping[str, Sequence[type]], *, strict:
     """One schema with a definition for each name, as JSON with a newline at the end."""
     schemas = Schemas(strict=strict)
     named = {name: schemas.any_of(each) for name, each in kinds.items()}
-    return schemas.as_json({"$schema": DRAFT, "title": title, "$defs": named})
+    return schemas.as_json({"$schema": _DRAFT, "title": title, "$defs": named})
 
 
 def document_schema(title: str, kinds: Sequence[type]) -> str:
     """The schema of one document as JSON, with a newline at the end."""
     schemas = Schemas(strict=False)
-    return schemas.as_json({"$schema": DRAFT, "title": title, **schemas.any_of(kinds)})
+    return schemas.as_json({"$schema": _DRAFT, "title": title, **schemas.any_of(kinds)})
 
 
 class Schemas:
@@ -66,7 +66,7 @@ class Schemas:
     def __init__(self, *, strict: bool) -> None:
         self._strict = strict
         self._made: dict[str, type] = {}
-        self._definitions: dict[str, Any] = {"number": NUMBERS}
+        self._definitions: dict[str, Any] = {"number": _NUMBERS}
 
     def any_of(self, kinds: Sequence[Any]) -> dict[str, Any]:
         """The schema of a value that is of one of the types."""
@@ -76,7 +76,7 @@ class Schemas:
     def object(self, kind: type) -> dict[str, Any]:
         """The schema of a dataclass."""
         header = {
-            name: {"description": HEADER[name], "const": value} for name, value in header_of(kind).items()
+            name: {"description": _HEADER[name], "const": value} for name, value in header_of(kind).items()
         }
         keys = {name: self._described(kind, name) for name in keys_of(kind)}
         return {
@@ -112,7 +112,7 @@ class Schemas:
         elif kind is Any:
             schema = {}
         else:
-            schema = NUMBER if kind is float else {"type": SCALARS.get(kind, "string")}
+            schema = NUMBER if kind is float else {"type": _SCALARS.get(kind, "string")}
         return schema
 
     def as_json(self, body: dict[str, Any]) -> str:

@@ -22,9 +22,9 @@ from ptq_cli.core.tensors import Array
 
 Order = tuple[int, ...]
 # How pairs of channels go on from one position of a filter to the next.
-ACROSS, RESTART = "across", "restart"
+ACROSS, RESTARTED = "across", "restart"
 LARGEST_SUM = 128  # Two magnitudes: 255 * 128 = 32,640 is the last multiple of 255 below 2^15.
-PART = 1 << 22  # Elements of a weight that are looked at at once.
+_PART = 1 << 22  # Elements of a weight that are looked at at once.
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class PairRule:
 
 
 def conv_orders(
-    shape: Sequence[int], groups: int, kinds: Collection[str] = (ACROSS, RESTART)
+    shape: Sequence[int], groups: int, kinds: Collection[str] = (ACROSS, RESTARTED)
 ) -> tuple[Order, ...]:
     """Orders in which integer kernels read the weight of a Conv.
 
     K runs over the positions of the kernel, and at each over the channels of a group. ONNX Runtime's pairs
-    run on from one position to the next (``ACROSS``), and OpenVINO's start again at each (``RESTART``); with
-    an even number of channels these are the same.
+    run on from one position to the next (``ACROSS``), and OpenVINO's start again at each (``RESTARTED``);
+    with an even number of channels these are the same.
 
     Shapes: shape: (M, C / groups, …).
     Edge case: With one channel in and out of each group nothing is added in 16 bits: the kernels of depthwise
@@ -63,10 +63,10 @@ def conv_orders(
     across: tuple[Order, ...] = ((*spatial, 1),) if ACROSS in kinds else ()
     is_same = channels % 2 == 0 or all(shape[axis] == 1 for axis in spatial)
     # A single channel has no other one at its position.
-    return across if channels == 1 or RESTART not in kinds or (across and is_same) else (*across, (1,))
+    return across if channels == 1 or RESTARTED not in kinds or (across and is_same) else (*across, (1,))
 
 
-def conv_transpose_orders(groups: int, kinds: Collection[str] = (ACROSS, RESTART)) -> tuple[Order, ...]:
+def conv_transpose_orders(groups: int, kinds: Collection[str] = (ACROSS, RESTARTED)) -> tuple[Order, ...]:
     """Orders in which integer kernels read the weight of a ConvTranspose, (C, M / groups, …).
 
     OpenVINO alone has one. Its K is the channels at a position; with groups it was not seen to saturate.
@@ -75,7 +75,7 @@ def conv_transpose_orders(groups: int, kinds: Collection[str] = (ACROSS, RESTART
         >>> conv_transpose_orders(1), conv_transpose_orders(2)
         (((0,),), ())
     """
-    return ((0,),) if groups == 1 and RESTART in kinds else ()
+    return ((0,),) if groups == 1 and RESTARTED in kinds else ()
 
 
 def pair_sums(weight: Array, order: Order) -> Iterator[tuple[slice, Array]]:
@@ -90,7 +90,7 @@ def pair_sums(weight: Array, order: Order) -> Iterator[tuple[slice, Array]]:
     """
     rows = _rows(weight, order)
     dtype = np.float64 if weight.dtype.kind == "f" else np.int16  # In which a sum of two is exact.
-    step = max(1, PART // max(rows.shape[1], 1))
+    step = max(1, _PART // max(rows.shape[1], 1))
     for first in range(0, len(rows), step):
         part = rows[first : first + step]
         yield slice(first, first + len(part)), np.add(*_mates(part), dtype=dtype)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-# Exit statuses, 128 and the signal's number, as a shell counts: of Ctrl-C and of SIGTERM.
-INTERRUPTED, TERMINATED = 130, 143
+# Exit statuses: as asked; then 128 and the signal's number, as a shell counts: of Ctrl-C and of SIGTERM.
+DONE, INTERRUPTED, TERMINATED = 0, 130, 143
 # Libraries whose logs of a damaged model would reach the terminal with the model's names as they are.
 LIBRARIES = ("onnx_ir", "onnxscript")
 STDOUT, STDERR = 1, 2

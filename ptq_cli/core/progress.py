@@ -108,16 +108,16 @@ def silent(progress: Progress) -> None:
     del progress
 
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 def pooled_results(
     pool: ThreadPoolExecutor,
-    function: Callable[[Item], Result],
-    items: Iterable[Item],
+    function: Callable[[_Item], _Result],
+    items: Iterable[_Item],
     after_each: Callable[[int], None],
-) -> list[Result]:
+) -> list[_Result]:
     """Results of a function for each item, in order.
 
     ``after_each`` is told here how many are done. If it raises, no further item is begun.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from ptq_cli.core.errors import UnknownNameError
 
-PREFIXES = "kMGT"
+_PREFIXES = "kMGT"
 
 
 def format_count(count: float) -> str:
@@ -57,9 +57,9 @@ def entry_option(key: str, name: str, value: object) -> str:
 
 def _scaled(value: float) -> tuple[str, str]:
     """A number's first three digits, and the unit of thousands that they count."""
-    prefixes, prefix = iter(PREFIXES), ""
+    prefixes, prefix = iter(_PREFIXES), ""
     # From 999.5 on, three digits would read 1e+03.
-    while abs(value) >= 999.5 and prefix != PREFIXES[-1]:
+    while abs(value) >= 999.5 and prefix != _PREFIXES[-1]:
         value, prefix = value / 1000, next(prefixes)
     return (f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}") if value else "0", prefix
 

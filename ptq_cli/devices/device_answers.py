@@ -27,10 +27,10 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import is_folder, read_file
 from ptq_cli.core.tensors import Array, format_shape
-from ptq_cli.devices.run_cases import OUTPUT, REFERENCE, TOLERANCE, read_manifest, read_tensors
+from ptq_cli.devices.run_cases import CASE_OUTPUT, CASE_REFERENCE, CASE_TOLERANCE, read_manifest, read_tensors
 from ptq_cli.evaluation.document.device_document import (
+    CASE_MODEL,
     GATED,
-    MODEL,
     Case,
     CaseGate,
     DeviceAnswer,
@@ -44,12 +44,12 @@ from ptq_cli.evaluation.metrics.value_errors import Sqnr
 from ptq_cli.pipeline.evaluation.report_page import page_with_devices
 from ptq_cli.setup.run_directory import RunDirectory
 
-FORMAT, VERSION = "ptq.answer", "1"
+_FORMAT, _VERSION = "ptq.answer", "1"
 RUN_AGAIN = "run the cases on the device again, and copy the whole file"
 QUARTERS = 4
 """The tolerance of a float is a quarter of the step from its sum to the next one."""
 
-Runs = Sequence[Mapping[str, Mapping[str, Array]]]
+_Runs = Sequence[Mapping[str, Mapping[str, Array]]]
 
 
 def answer_gates(
@@ -72,7 +72,7 @@ def read_answer(path: Path, folder: Path, manifest: Manifest) -> DeviceAnswer:
     _require_same_cases(path, about, manifest)
     try:
         seconds, faults = json.loads(about["seconds"]), json.loads(about["faults"])
-        times = [float(item) for item in seconds.get(MODEL, ())]
+        times = [float(item) for item in seconds.get(CASE_MODEL, ())]
         threads, said = int(about["threads"]), {name: str(text) for name, text in faults.items()}
         texts = {name: about[name] for name in ("machine", "system", "runtime", "provider")}
         device = about["name"]
@@ -109,9 +109,9 @@ def _unpacked(path: Path) -> tuple[dict[str, Array], dict[str, str]]:
         raise AnswerError(
             f"answer '{path}' is damaged or cut off: {first_line(error)}", hint=RUN_AGAIN
         ) from error
-    if about.get("format") != FORMAT or about.get("format_version") != VERSION:
+    if about.get("format") != _FORMAT or about.get("format_version") != _VERSION:
         raise AnswerError(
-            f"'{path}' is not an answer of version {VERSION} of the runners",
+            f"'{path}' is not an answer of version {_VERSION} of the runners",
             hint="pass the file that run.py, run.mjs or index.html of the cases wrote",
         )
     return tensors, about
@@ -152,12 +152,12 @@ def _by_case(
     return found
 
 
-def _kernel(case: Case, runs: Runs, given: Sequence[Mapping[str, Array]], fault: str) -> DeviceKernel:
+def _kernel(case: Case, runs: _Runs, given: Sequence[Mapping[str, Array]], fault: str) -> DeviceKernel:
     differing = values = 0
     steps = 0.0
     for run, outputs in zip(runs, given, strict=True):
-        for name, expected in run.get(OUTPUT, {}).items():
-            found, tolerance = outputs.get(name), run[TOLERANCE][name].astype(np.float64)
+        for name, expected in run.get(CASE_OUTPUT, {}).items():
+            found, tolerance = outputs.get(name), run[CASE_TOLERANCE][name].astype(np.float64)
             values += expected.size
             if fault or found is None or found.shape != expected.shape or found.dtype != expected.dtype:
                 fault = fault or f"it gave no {expected.dtype}{format_shape(expected.shape)}"
@@ -178,12 +178,12 @@ def _kernel(case: Case, runs: Runs, given: Sequence[Mapping[str, Array]], fault:
     )
 
 
-def _outputs(path: Path, runs: Runs, given: Sequence[Mapping[str, Array]]) -> Iterator[DeviceOutput]:
+def _outputs(path: Path, runs: _Runs, given: Sequence[Mapping[str, Array]]) -> Iterator[DeviceOutput]:
     """Yield each float output of the whole file, over all runs."""
-    for name in sorted(runs[0].get(REFERENCE, {})):
+    for name in sorted(runs[0].get(CASE_REFERENCE, {})):
         here, there, reference = [], [], []
         for run, outputs in zip(runs, given, strict=True):
-            found, expected = outputs.get(name), run[OUTPUT][name]
+            found, expected = outputs.get(name), run[CASE_OUTPUT][name]
             if found is None or found.shape != expected.shape:
                 shape = "nothing" if found is None else format_shape(found.shape)
                 raise AnswerError(
@@ -198,7 +198,7 @@ def _outputs(path: Path, runs: Runs, given: Sequence[Mapping[str, Array]]) -> It
                 )
             there.append(found.astype(np.float64))
             here.append(expected.astype(np.float64))
-            reference.append(run[REFERENCE][name].astype(np.float64))
+            reference.append(run[CASE_REFERENCE][name].astype(np.float64))
         yield DeviceOutput(
             output=name,
             sqnr_db=_sqnr(reference, there),

@@ -32,9 +32,9 @@ Numbers = npt.NDArray[Any]
 
 SUMMING = ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearConv", "QLinearMatMul")
 """The operators that add products of integers, and have nothing else to round than these sums."""
-EXACT, A_STEP = np.array(0.0), np.array(1.0)
+_EXACT, A_STEP = np.array(0.0), np.array(1.0)
 A_QUARTER = 0.25
-FLOAT_ROUNDING = 2.0**-21  # relative: what a scaled sum and its bias lose in float32, in any order
+_FLOAT_ROUNDING = 2.0**-21  # relative: what a scaled sum and its bias lose in float32, in any order
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def expect(node: onnx.NodeProto, inputs: Sequence[Numbers | None]) -> Expected:
         case other:
             raise ValueError(f"{other} is not an operator that adds products")
     if scale is None:
-        return Expected(sums.astype(np.int32), EXACT)
+        return Expected(sums.astype(np.int32), _EXACT)
     return _floats(sums, scale, bias) if zero is None else _integers(sums, scale, zero)
 
 
@@ -148,18 +148,18 @@ def _integers(sums: Numbers, scale: Numbers, zero: Numbers) -> Expected:
     """Sums as integers of the result's grid."""
     limits, offset = np.iinfo(zero.dtype), int(zero)
     steps = np.clip(sums.astype(np.float32) * scale, limits.min - offset, limits.max - offset)
-    return Expected((np.rint(steps) + offset).astype(zero.dtype), EXACT)
+    return Expected((np.rint(steps) + offset).astype(zero.dtype), _EXACT)
 
 
 def _floats(sums: Numbers, scale: Numbers, bias: Numbers | None) -> Expected:
     """Scaled sums; a float passes that is nearer to its sum than to the next one."""
     values = sums.astype(np.float32) * scale
     result = values if bias is None else values + bias
-    rounded = FLOAT_ROUNDING * (np.abs(values) + (0 if bias is None else np.abs(bias)))
+    rounded = _FLOAT_ROUNDING * (np.abs(values) + (0 if bias is None else np.abs(bias)))
     return Expected(result, A_QUARTER * np.abs(scale) + rounded)
 
 
-Tensors = Mapping[str, Array]
+KernelTensors = Mapping[str, Array]
 
 UNFUSED = ("DynamicQuantizeMatMulFusion", "MatMulIntegerToFloatFusion")
 """Without them a MatMulInteger stays, whose output are the sums."""
@@ -181,7 +181,7 @@ class KernelCase:
     node: str
     op: str
     model: bytes
-    runs: tuple[tuple[Tensors, Mapping[str, Expected]], ...]
+    runs: tuple[tuple[KernelTensors, Mapping[str, Expected]], ...]
 
     @property
     def adds_products(self) -> bool:
@@ -233,7 +233,7 @@ class ReferenceSession:
             except Exception as error:
                 raise failed_load(error) from error
 
-    def run(self, inputs: Tensors) -> dict[str, Array]:
+    def run(self, inputs: KernelTensors) -> dict[str, Array]:
         """The outputs by name."""
         names = [output.name for output in self._session.get_outputs()]
         try:
@@ -258,7 +258,7 @@ class IntegerKernels:
         self._constants = {item.name: item for item in graph.initializer}
         self.nodes = [node for node in graph.node if _is_kernel(node)]
 
-    def cases(self, batches: Sequence[Tensors]) -> list[KernelCase]:
+    def cases(self, batches: Sequence[KernelTensors]) -> list[KernelCase]:
         """A case for each kernel: on what it meets for each batch, and on extremes of its integers.
 
         The first batch tells the shapes of the extremes.
@@ -266,7 +266,7 @@ class IntegerKernels:
         met = self._met(batches) if self.nodes else []
         return [self._case(node, met, seed) for seed, node in enumerate(self.nodes)]
 
-    def _met(self, batches: Sequence[Tensors]) -> list[Tensors]:
+    def _met(self, batches: Sequence[KernelTensors]) -> list[KernelTensors]:
         """Inputs of the kernels when the file runs on each batch."""
         tapped = onnx.ModelProto()
         tapped.CopyFrom(self._optimized)
@@ -276,9 +276,9 @@ class IntegerKernels:
         session = ReferenceSession(StoredModel(content=tapped.SerializeToString(), folder=self._folder))
         return [{**batch, **session.run(batch)} for batch in batches]
 
-    def _case(self, node: onnx.NodeProto, met: Sequence[Tensors], seed: int) -> KernelCase:
+    def _case(self, node: onnx.NodeProto, met: Sequence[KernelTensors], seed: int) -> KernelCase:
         names = self._read_by(node)
-        inputs: list[Tensors] = [{name: tensors[name] for name in names} for tensors in met]
+        inputs: list[KernelTensors] = [{name: tensors[name] for name in names} for tensors in met]
         inputs.append(extremes(inputs[0], seed))
         output, alone = node.output[0], self._alone(node, inputs[0])
         session = ReferenceSession(alone)
@@ -292,7 +292,7 @@ class IntegerKernels:
     def _read_by(self, node: onnx.NodeProto) -> list[str]:
         return list(dict.fromkeys(it for it in node.input if it and it not in self._constants))
 
-    def _expected(self, node: onnx.NodeProto, inputs: Tensors, alone: ReferenceSession) -> Expected:
+    def _expected(self, node: onnx.NodeProto, inputs: KernelTensors, alone: ReferenceSession) -> Expected:
         """Expected output of a kernel; one that adds no products may be a step from this machine's."""
         if node.op_type not in SUMMING:
             return Expected(alone.run(inputs)[node.output[0]], A_STEP)
@@ -303,7 +303,7 @@ class IntegerKernels:
         found = self._constants.get(name)
         return other if found is None else onnx.numpy_helper.to_array(found, str(self._folder))
 
-    def _cut(self, output: str, inputs: Tensors) -> bytes | None:
+    def _cut(self, output: str, inputs: KernelTensors) -> bytes | None:
         """The part of the file that makes a tensor of others; None if it has no such part."""
         try:
             graph = ir.convenience.extract(self._model.graph, list(inputs), [output])
@@ -319,7 +319,7 @@ class IntegerKernels:
         cut = ir.Model(graph, ir_version=self._model.ir_version)
         return serialize(in_memory(cut)).content
 
-    def _alone(self, node: onnx.NodeProto, inputs: Tensors) -> bytes:
+    def _alone(self, node: onnx.NodeProto, inputs: KernelTensors) -> bytes:
         """A model of the optimized operator."""
         specs = [
             onnx.helper.make_tensor_value_info(
@@ -345,7 +345,7 @@ def _is_kernel(node: onnx.NodeProto) -> bool:
     return node.op_type in SUMMING or node.op_type.startswith("QLinear")
 
 
-def _gives(model: bytes, runs: Iterable[tuple[Tensors, Mapping[str, Expected]]]) -> bool:
+def _gives(model: bytes, runs: Iterable[tuple[KernelTensors, Mapping[str, Expected]]]) -> bool:
     """Tell whether a model gives what is expected on this machine."""
     try:
         session = ReferenceSession(model)
@@ -359,7 +359,7 @@ def _gives(model: bytes, runs: Iterable[tuple[Tensors, Mapping[str, Expected]]])
         return False
 
 
-def extremes(inputs: Tensors, seed: int) -> Tensors:
+def extremes(inputs: KernelTensors, seed: int) -> KernelTensors:
     """Inputs of the same shapes whose integers of 8 bits are the least or the largest, at random."""
     random = np.random.default_rng(seed)
 

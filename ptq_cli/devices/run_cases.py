@@ -19,15 +19,21 @@ from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import is_folder, read_file, require_file, sha256_file
 from ptq_cli.core.tensors import Array
-from ptq_cli.devices.integer_kernels import Expected, IntegerKernels, KernelCase, ReferenceSession, Tensors
-from ptq_cli.evaluation.document.device_document import AGAIN, MODEL, Case, Manifest
-from ptq_cli.evaluation.verification import STEPS
+from ptq_cli.devices.integer_kernels import (
+    Expected,
+    IntegerKernels,
+    KernelCase,
+    KernelTensors,
+    ReferenceSession,
+)
+from ptq_cli.evaluation.document.device_document import CASE_MODEL, PACK_AGAIN, Case, Manifest
+from ptq_cli.evaluation.verification import GRID_STEPS
 from ptq_cli.models.batch_axes import Axes, noted_axes
 from ptq_cli.models.files.stored import StoredModel, read_model, serialize
 from ptq_cli.models.files.storing import store_model
 from ptq_cli.pipeline.evaluation.compared_kernels import ComparedSamples, compared_samples, single_samples
 from ptq_cli.pipeline.run_verify import open_to_verify
-from ptq_cli.qdq.read.quantized_file import FLOAT_SHA256
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
@@ -41,8 +47,8 @@ RUNNERS = {
     "README.md": "pack_readme.md",
 }
 """By their name in the folder, the files beside this one that are copied there."""
-DATA = "model.data"  # the file of the constants of a model that has them apart
-INPUT, OUTPUT, TOLERANCE, REFERENCE = "input", "output", "tolerance", "reference"
+_DATA = "model.data"  # the file of the constants of a model that has them apart
+CASE_INPUT, CASE_OUTPUT, CASE_TOLERANCE, CASE_REFERENCE = "input", "output", "tolerance", "reference"
 """What a tensor of a case is, in the middle of its name: RUN:KIND:NAME."""
 
 
@@ -58,7 +64,7 @@ class CaseFiles:
 
     def written(self, number: int) -> tuple[Case, dict[str, Content]]:
         """The entry of the case and its files; number 0 is the whole file."""
-        name = f"kernel-{number:03}" if number else MODEL
+        name = f"kernel-{number:03}" if number else CASE_MODEL
         stem = f"kernels/{name}" if number else name
         arrays = {
             f"{run}:{key}": np.asarray(array, order="C")
@@ -74,14 +80,14 @@ class CaseFiles:
             runs=len(self.runs),
             model=f"{stem}.onnx",
             model_sha256=hashlib.sha256(self.model.content).hexdigest(),
-            data=DATA if self.model.data else "",
+            data=_DATA if self.model.data else "",
             data_sha256=sha256_file(self.model.data[0]) if self.model.data else "",
             tensors=f"{stem}.safetensors",
             tensors_sha256=hashlib.sha256(tensors).hexdigest(),
         )
         files: dict[str, Content] = {case.model: self.model.content, case.tensors: tensors}
         if self.model.data:
-            files[DATA] = self.model.data[0]
+            files[_DATA] = self.model.data[0]
         return case, files
 
 
@@ -89,10 +95,10 @@ def run_tensors(
     inputs: Mapping[str, Array], expected: Mapping[str, Expected], reference: Mapping[str, Array]
 ) -> dict[str, Array]:
     """The tensors of one run by KIND:NAME."""
-    found: dict[str, Array] = {f"{INPUT}:{name}": array for name, array in inputs.items()}
+    found: dict[str, Array] = {f"{CASE_INPUT}:{name}": array for name, array in inputs.items()}
     for name, item in expected.items():
-        found |= {f"{OUTPUT}:{name}": item.value, f"{TOLERANCE}:{name}": item.tolerance}
-    return found | {f"{REFERENCE}:{name}": array for name, array in reference.items()}
+        found |= {f"{CASE_OUTPUT}:{name}": item.value, f"{CASE_TOLERANCE}:{name}": item.tolerance}
+    return found | {f"{CASE_REFERENCE}:{name}": array for name, array in reference.items()}
 
 
 def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, Any]) -> Manifest:
@@ -115,7 +121,7 @@ def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, An
     contents |= {folder / name: (here / source).read_bytes() for name, source in RUNNERS.items()}
     contents[folder / MANIFEST] = to_json(manifest).encode()
     write_together(contents)
-    for path in (folder / DATA, *(folder / "kernels").glob("kernel-*")):
+    for path in (folder / _DATA, *(folder / "kernels").glob("kernel-*")):
         if path not in contents:
             path.unlink(missing_ok=True)
     return manifest
@@ -129,7 +135,7 @@ def read_manifest(folder: Path) -> Manifest:
     except InputFileError as error:
         raise InputFileError(error.message, hint="name the folder that ptq verify --pack wrote") from error
     if not manifest.cases or manifest.cases[0].op:
-        raise CasesError(f"manifest '{path}' has no case of the whole file", hint=AGAIN)
+        raise CasesError(f"manifest '{path}' has no case of the whole file", hint=PACK_AGAIN)
     return manifest
 
 
@@ -139,7 +145,7 @@ def read_tensors(folder: Path, case: Case) -> list[dict[str, dict[str, Array]]]:
         if sha256_file(require_file(folder / name, "case")) != sha256:
             raise CasesError(
                 f"'{folder / name}' does not have the hash that {MANIFEST} says: it was changed or cut off",
-                hint=AGAIN,
+                hint=PACK_AGAIN,
             )
     try:
         runs: list[dict[str, dict[str, Array]]] = [{} for _ in range(case.runs)]
@@ -147,12 +153,14 @@ def read_tensors(folder: Path, case: Case) -> list[dict[str, dict[str, Array]]]:
             run, kind, name = key.split(":", 2)
             runs[int(run)].setdefault(kind, {})[name] = array
     except (SafetensorError, ValueError, IndexError) as error:
-        raise CasesError(f"'{folder / case.tensors}' is damaged: {first_line(error)}", hint=AGAIN) from error
+        raise CasesError(
+            f"'{folder / case.tensors}' is damaged: {first_line(error)}", hint=PACK_AGAIN
+        ) from error
     return runs
 
 
 AS_FAR = 4.0  # how many times as far from this machine as the file as it is written an output may be
-SAMPLES = 8
+PACKED_SAMPLES = 8
 SMALL_BATCHES = (1, 2)
 """Samples that kernels get: with one, ONNX Runtime takes other kernels than with several."""
 
@@ -172,7 +180,7 @@ def run_pack(
     model: Path | None,
     cases: Path,
     *,
-    samples: int = SAMPLES,
+    samples: int = PACKED_SAMPLES,
     made_up: bool = False,
     progress: ProgressCallback = silent,
 ) -> PackedCases:
@@ -182,7 +190,9 @@ def run_pack(
     so many ``samples``, one by one. Without data, inputs are generated if ``made_up``.
     """
     if samples < 1:
-        raise UsageError(f"--samples is {samples}, expected at least 1", hint=f"the default is {SAMPLES}")
+        raise UsageError(
+            f"--samples is {samples}, expected at least 1", hint=f"the default is {PACKED_SAMPLES}"
+        )
     path, graph, resolved, target = open_to_verify(request, run, model, progress)
     required = "data" in request.settings
     reading = resolved.strict_reading() if required else resolved.reading
@@ -199,8 +209,8 @@ def run_pack(
     source = read_model(path)
     stored = serialize(graph) if resolved.recipe.model.inputs else source
     if stored.data:  # What one file can hold, it holds.
-        stored = store_model(stored.load(), cases.absolute().parent, MODEL)
-    whole, reference = _whole_case(path, stored, graph.metadata_props.get(FLOAT_SHA256, ""), runs)
+        stored = store_model(stored.load(), cases.absolute().parent, CASE_MODEL)
+    whole, reference = _whole_case(path, stored, graph.metadata_props.get(MetadataKey.FLOAT_SHA256, ""), runs)
     manifest = write_cases(
         cases,
         [whole, *map(_kernel_case, kernels)],
@@ -218,7 +228,9 @@ def run_pack(
     return PackedCases(cases=cases, bytes=size, manifest=manifest)
 
 
-def _runs(compared: ComparedSamples, axes: Axes, most: int) -> tuple[list[Tensors], list[Tensors]]:
+def _runs(
+    compared: ComparedSamples, axes: Axes, most: int
+) -> tuple[list[KernelTensors], list[KernelTensors]]:
     """The inputs of the whole file's runs, and those that kernels get."""
     if compared.fixed:
         return list(compared.batches[:most]), list(compared.batches[:1])
@@ -228,7 +240,7 @@ def _runs(compared: ComparedSamples, axes: Axes, most: int) -> tuple[list[Tensor
 
 
 def _whole_case(
-    path: Path, model: StoredModel, float_sha256: str, runs: Sequence[Tensors]
+    path: Path, model: StoredModel, float_sha256: str, runs: Sequence[KernelTensors]
 ) -> tuple[CaseFiles, Literal["float", "written"]]:
     """The case of the whole file, and what its reference outputs are of."""
     float_model = RunDirectory(path.parent).float_model
@@ -255,7 +267,7 @@ def _rounding(here: Array, written: Array) -> Array:
         return np.array(0.0)
     apart = np.abs(here.astype(np.float64) - written.astype(np.float64))
     finite = here[np.isfinite(here)].astype(np.float64)
-    step = (finite.max() - finite.min()) / STEPS if finite.size else 0.0
+    step = (finite.max() - finite.min()) / GRID_STEPS if finite.size else 0.0
     return np.array(max(AS_FAR * float(np.max(apart[np.isfinite(apart)], initial=0.0)), step))
 
 

@@ -145,15 +145,15 @@ def _laplace(count: int) -> Float64Array:
 
 OfSums = Callable[[Float64Array], Float64Array]  # from sums over samples, [..., k], to values, [...]
 ManyOfSums = Callable[[Float64Array], tuple[Float64Array, ...]]  # from such sums to values of several kinds
-OfWeights = Callable[[Float64Array], Float64Array]  # from how often each unit counts, [units], to [values]
+_OfWeights = Callable[[Float64Array], Float64Array]  # from how often each unit counts, [units], to [values]
 
 RESAMPLES = 2000
 SEED = 0
-BLOCK = 2**20  # drawn indices in memory at a time: 8 MiB
-MOST_WORK = 2_000_000_000  # elements that all evaluations of weights may read: about ten seconds
+_BLOCK = 2**20  # drawn indices in memory at a time: 8 MiB
+_MOST_WORK = 2_000_000_000  # elements that all evaluations of weights may read: about ten seconds
 FEWEST_RESAMPLES = 400  # fewer leave too few values beyond an end to locate it
-GROUPS = 200  # units left out together, for the acceleration: single ones would need N evaluations
-HALVINGS = 60  # steps of a bisection of angles below pi / 2, until neighboring floats are left
+_GROUPS = 200  # units left out together, for the acceleration: single ones would need N evaluations
+_HALVINGS = 60  # steps of a bisection of angles below pi / 2, until neighboring floats are left
 
 
 def bootstrap_intervals(
@@ -243,7 +243,7 @@ def _resampled_sums(rows: Float64Array, resamples: int) -> Float64Array:
     samples, width = rows.shape
     columns = np.ascontiguousarray(rows.T)  # gathered twice as fast
     generator = np.random.default_rng(SEED)
-    together = max(1, BLOCK // samples)
+    together = max(1, _BLOCK // samples)
     sums = np.empty((resamples, width))
     for first in range(0, resamples, together):
         count = min(together, resamples - first)
@@ -291,12 +291,12 @@ def count_flips(float_scores: Float64Array, quantized_scores: Float64Array) -> F
 
 def resamples_within(cost: int) -> int:
     """Evaluations of ``cost`` elements that there is time for; 0 if they would be too few."""
-    affordable = min(RESAMPLES, MOST_WORK // max(1, cost))
+    affordable = min(RESAMPLES, _MOST_WORK // max(1, cost))
     return affordable if affordable >= FEWEST_RESAMPLES else 0
 
 
 def reweighed_intervals(
-    units: int, of_weights: OfWeights, *, resamples: int = RESAMPLES, reach: Reach | None = None
+    units: int, of_weights: _OfWeights, *, resamples: int = RESAMPLES, reach: Reach | None = None
 ) -> tuple[Interval | None, ...]:
     """95 % interval of each value that is no function of sums, such as a rank: draws weigh the units.
 
@@ -322,7 +322,7 @@ def reweighed_intervals(
             for _ in range(resamples)
         ]
     )
-    group = np.arange(units) % min(GROUPS, units)
+    group = np.arange(units) % min(_GROUPS, units)
     left_out = np.array([of_weights((group != index).astype(np.float64)) for index in range(group.max() + 1)])
     return _intervals(list(whole), list(left_out.T), list(drawn.T), "bootstrap", reach)
 
@@ -359,7 +359,7 @@ def student_quantile(freedom: int) -> float:
         [12.706, 4.303, 2.776, 2.093]
     """
     low, high = 0.0, np.pi / 2
-    for _ in range(HALVINGS):
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if _held(middle, freedom) < CONFIDENCE else (low, middle)
     return float(np.tan(low) * np.sqrt(freedom))

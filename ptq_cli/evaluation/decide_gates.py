@@ -8,7 +8,7 @@ from pathlib import Path
 from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import GateError, ReportError
 from ptq_cli.core.words import did_you_mean
-from ptq_cli.evaluation.document.gate_result import LATENCY, SATURATION, SIZE, GateResult
+from ptq_cli.evaluation.document.gate_result import LATENCY_GATE, SATURATION_GATE, SIZE_GATE, GateResult
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import (
@@ -53,7 +53,7 @@ def decide(report: Report, gate: GateSettings, baseline: Report | None = None) -
         size = report.model.quantized_model.bytes
         results.append(
             GateResult(
-                metric=SIZE, kind="max_size", limit=float(size_limit(gate.max_size)), value=float(size)
+                metric=SIZE_GATE, kind="max_size", limit=float(size_limit(gate.max_size)), value=float(size)
             )
         )
     if gate.max_latency_ratio is not None:
@@ -188,7 +188,7 @@ def _latency(report: Report, limit: float) -> GateResult:
             hint=f"ptq evaluate measures it if it has a limit: {MAX_LATENCY_RATIO_FLAG} {limit:g}",
         )
     return GateResult(
-        metric=LATENCY,
+        metric=LATENCY_GATE,
         kind="max_latency_ratio",
         limit=limit,
         value=latency.ratio,
@@ -203,7 +203,7 @@ def _portable(report: Report) -> GateResult:
             hint="run ptq evaluate again",
         )
     count = len(report.saturation.saturating)
-    return GateResult(metric=SATURATION, kind="require_portable", limit=0.0, value=float(count))
+    return GateResult(metric=SATURATION_GATE, kind="require_portable", limit=0.0, value=float(count))
 
 
 def _regression(measurement: Measurement, before: Measurement, limit: Limit, samples: int) -> GateResult:

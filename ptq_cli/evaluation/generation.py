@@ -30,7 +30,7 @@ from ptq_cli.evaluation.free_states import FreeStates, require_steps
 from ptq_cli.evaluation.runs.judged import token_input
 from ptq_cli.evaluation.runs.run_models import Run, Runs
 
-TYPES = "token_type_ids"
+_TYPES = "token_type_ids"
 SCORES = 3  # axes of the scores of tokens: batch, tokens, vocabulary
 MOST_LISTED, MOST_EXAMPLES = 1000, 3
 
@@ -132,7 +132,7 @@ def continuation_of(
 
 def _require_known(inputs: Sequence[TensorSpec], ids: str, carries: Sequence[Carry]) -> None:
     """Refuse an input of each step that no continuation has."""
-    known = {ids, TYPES, *MADE, *(item.state.name for item in carries)}
+    known = {ids, _TYPES, *MADE, *(item.state.name for item in carries)}
     for spec in inputs:
         if spec.name not in known and spec.samples_axis is not None:
             raise CarryError(
@@ -246,7 +246,7 @@ def _arrays(how: Continuation, inputs: Mapping[str, Array], tokens: Sequence[int
         how.ids: np.array(tokens),
         _beside(how.ids, MASK): np.ones(count),
         _beside(how.ids, POSITIONS): np.arange(count),
-        _beside(how.ids, TYPES): np.zeros(count),
+        _beside(how.ids, _TYPES): np.zeros(count),
         CACHE_POSITION: np.arange(count),
     }
     found: dict[str, Array] = {}

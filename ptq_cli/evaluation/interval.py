@@ -10,14 +10,14 @@ from typing import Annotated, Literal
 from ptq_cli.core.documents import AtLeast
 
 Method = Literal["score", "wilson", "student", "bootstrap", "blocks"]
-Count = Annotated[int, AtLeast(0)]
+_Count = Annotated[int, AtLeast(0)]
 
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959963984540054  # standard normal, at 0.975; a constant: ``statistics`` is slow to import
 TOLERANCE = 1e-9
 """Slack of limits: 0.83 - 0.82 is 0.010000000000000009 in floating point, and a limit of 0.01 must hold it.
 Shares of fewer than 10^9 samples differ by more, so it never lets a further wrong sample pass."""
-HALVINGS = 60  # steps of a bisection of drops from -1 to 1: ends are then exact to 2^-59
+_HALVINGS = 60  # steps of a bisection of drops from -1 to 1: ends are then exact to 2^-59
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Flips:
     """
 
     samples: Annotated[Annotated[int, AtLeast(1)], "How many both models saw."]
-    lost: Annotated[Count, "Right by the float model alone."]
-    gained: Annotated[Count, "Right by the quantized model alone."]
+    lost: Annotated[_Count, "Right by the float model alone."]
+    gained: Annotated[_Count, "Right by the quantized model alone."]
     p_value: Annotated[float, "P-value of the exact McNemar test; see mcnemar_p_value."]
 
     @classmethod
@@ -124,7 +124,7 @@ def _likeliest_gained(samples: int, lost: int, gained: int, drop: float) -> floa
 def _end(flips: Flips, wanted: float, outer: float) -> float:
     """Drop between the observed one and ``outer`` whose statistic is ``wanted``."""
     inner = flips.drop
-    for _ in range(HALVINGS):
+    for _ in range(_HALVINGS):
         middle = (inner + outer) / 2
         if abs(score_statistic(flips, middle)) <= abs(wanted):
             inner = middle

@@ -28,8 +28,8 @@ from ptq_cli.runtime.timing import (
     repeat_with_new_sessions,
 )
 
-PERCENTILES = (50.0, 90.0, 99.0)
-FAST = 10.0  # the percentile of a fast run: other work on the machine only ever adds time
+_PERCENTILES = (50.0, 90.0, 99.0)
+_FAST = 10.0  # the percentile of a fast run: other work on the machine only ever adds time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,14 +220,14 @@ def _mean_ratio(parts: Sequence[tuple[RunsOfTurns, RunsOfTurns]]) -> tuple[float
 
 def _fast(turns: RunsOfTurns) -> float:
     """Time that a tenth of the runs did not exceed; a processor's clock may read 0."""
-    found = np.percentile([run for runs in turns for run in runs], FAST)
+    found = np.percentile([run for runs in turns for run in runs], _FAST)
     return max(float(found), float(np.finfo(np.float64).tiny))
 
 
 def _summarize(rounds: Sequence[Turns], model: int, batch: int) -> ModelLatency:
     seconds = np.array([run for turns in rounds for turn in turns.seconds[model] for run in turn])
     work = [run for turns in rounds for turn in turns.processors[model] for run in turn]
-    fast, p50, p90, p99 = (float(value) for value in np.percentile(seconds, (FAST, *PERCENTILES)))
+    fast, p50, p90, p99 = (float(value) for value in np.percentile(seconds, (_FAST, *_PERCENTILES)))
     mean = float(seconds.mean())
     return ModelLatency(
         runs=len(seconds),
@@ -241,7 +241,7 @@ def _summarize(rounds: Sequence[Turns], model: int, batch: int) -> ModelLatency:
     )
 
 
-SECONDS = 3.0  # how long an evaluation measures at most, about, where nothing depends on the result
+_SECONDS = 3.0  # how long an evaluation measures at most, about, where nothing depends on the result
 ENOUGH_RUNS = 24
 """Runs of each model in one of several rounds, eight turns: small models have done them long before."""
 LIMITED_SECONDS = 10.0  # how long it measures if there is a limit on the latency
@@ -297,14 +297,14 @@ def take_latency_turns(
 ) -> LatencyTurns:
     """Let models take turns: for as long as ``ptq bench`` does if a limit depends on it, otherwise briefly.
 
-    Edge case: Where the machine is too busy to tell, they take more rounds, for as long as ``SECONDS`` says.
+    Edge case: Where the machine is too busy to tell, they take more rounds, for as long as ``_SECONDS`` says.
     """
     rounds: list[Turns] = []
     for turns in repeat_with_new_sessions(
         opener(models, Scenario(inputs, threads, engine=engine)),
         len(models),
         inputs,
-        Duration(LIMITED_SECONDS) if limited else Duration(SECONDS, most_runs=ENOUGH_RUNS),
+        Duration(LIMITED_SECONDS) if limited else Duration(_SECONDS, most_runs=ENOUGH_RUNS),
     ):
         rounds.append(turns)
         each_was_first = len(rounds) >= LEAST_ROUNDS and len(rounds) % len(models) == 0

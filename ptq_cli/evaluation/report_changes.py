@@ -263,7 +263,7 @@ def _sqnr(analysis: Analysis) -> dict[str, float | None]:
     return {layer.name: layer.sqnr_accumulated_db for layer in analysis.layers}
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 COMPARISON = "sqnr_db"  # what models are compared by where no metric has a value of the float model
 
 
@@ -398,7 +398,7 @@ def _interval(found: Measurement) -> Interval | None:
     return Interval(ends[0], ends[1], drop.method)
 
 
-def _same(values: Sequence[T]) -> T | None:
+def _same(values: Sequence[_T]) -> _T | None:
     return values[0] if all(value == values[0] for value in values) else None
 
 

@@ -21,10 +21,10 @@ from ptq_cli.evaluation.interval import Interval, Method, drop_interval, share_i
 from ptq_cli.evaluation.metrics.base import Resampling, Reweighed, SampleSums
 
 RESAMPLES_OF_BLOCKS = 1000  # each takes torchmetrics some tenths of a millisecond
-FEWEST_BLOCKS = 20  # fewer blocks tell nothing about those that were not drawn
+_FEWEST_BLOCKS = 20  # fewer blocks tell nothing about those that were not drawn
 TOO_MUCH = "resampling so many scores would take too long"
 NO_CHANGE = "no sample tells how much one whose prediction changes would change the value"
-NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
+_NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
 Intervals = Sequence[Interval | None]
 """Intervals of the quantized model's value, of the drop, and of the ratio of both values."""
 
@@ -67,21 +67,21 @@ def with_paired_intervals(
         if _is_hits(measurement.unit, of_float) and _is_hits(measurement.unit, of_quantized):
             return _with_flips(measurement, of_float, of_quantized)
         # Resampling fewer units understates the spread.
-        if of_float.blocks and len(of_float.rows) < FEWEST_BLOCKS:
-            return replace(measurement, no_interval=f"{FEWEST_BLOCKS} or more blocks of samples are needed")
+        if of_float.blocks and len(of_float.rows) < _FEWEST_BLOCKS:
+            return replace(measurement, no_interval=f"{_FEWEST_BLOCKS} or more blocks of samples are needed")
         return _with(measurement, _of_sums(of_float, of_quantized, sign))
     if isinstance(of_float, Reweighed) and isinstance(of_quantized, Reweighed):
         resamples = resamples_within(of_float.cost + of_quantized.cost)
         if not resamples:
             return replace(measurement, no_interval=TOO_MUCH)
         return _with(measurement, _of_weights(of_float, of_quantized, sign, resamples))
-    reason = of_quantized if isinstance(of_quantized, str) else NOT_FINITE
+    reason = of_quantized if isinstance(of_quantized, str) else _NOT_FINITE
     return replace(measurement, no_interval=reason)
 
 
 def _with(measurement: Measurement, intervals: Intervals) -> Measurement:
     of_value, of_drop, of_ratio = map(_with_width, intervals)
-    reason = NOT_FINITE if intervals[1] is None else NO_CHANGE if of_drop is None else ""
+    reason = _NOT_FINITE if intervals[1] is None else NO_CHANGE if of_drop is None else ""
     return replace(
         measurement,
         quantized_interval=of_value,

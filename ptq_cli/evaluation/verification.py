@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array, is_array
-from ptq_cli.evaluation.document.report_document import NOTHING, Saturation
+from ptq_cli.evaluation.document.report_document import NO_SATURATION, Saturation
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
@@ -30,7 +30,7 @@ from ptq_cli.runtime.timing import Inputs, batch_size
 def saturation_of(model: ir.Model, target: Target) -> Saturation:
     """Layers of a file that can saturate, of those that a target's rules compute in integers."""
     if not is_quantized(model):
-        return NOTHING
+        return NO_SATURATION
     graph = named(model.clone())
     nothing = MultiplyAccumulates({node.name or "": 0 for node in every_node(graph.graph)}, {}, {})
     return Saturation.of(portable_sums(graph, target, prove_operators(graph, target, nothing, None)))
@@ -38,7 +38,7 @@ def saturation_of(model: ir.Model, target: Target) -> Saturation:
 
 def saturation_here(model: ir.Model, target: Target) -> Saturation:
     """Layers of a file that can saturate as ptq runs it on this processor."""
-    return saturation_of(model, target) if _adds_in_16_bits(target) else NOTHING
+    return saturation_of(model, target) if _adds_in_16_bits(target) else NO_SATURATION
 
 
 def saturates_here(saturation: Saturation, target: Target) -> bool:
@@ -173,7 +173,9 @@ class Verification:
         "By an operator's name, the loop that its work is counted for one step of, because only a run "
         "tells how many there are.",
     ] = field(default_factory=dict)
-    saturation: Annotated[Saturation, "Which layers can saturate on x86 processors without VNNI."] = NOTHING
+    saturation: Annotated[Saturation, "Which layers can saturate on x86 processors without VNNI."] = (
+        NO_SATURATION
+    )
     saturates_here: Annotated[bool, "Whether this processor is such a one, and there are such layers."] = (
         False
     )
@@ -235,10 +237,10 @@ class Verification:
         return "pass" if holds else "fail"
 
 
-STEPS = 255  # of an 8-bit grid
+GRID_STEPS = 255  # of an 8-bit grid
 DOUBTFUL_DB = 30.0  # where two graphs differ only by rounding, their SQNR is usually above this
 CLEAR_DB = 60.0  # above this no integer differs by more than a thousandth of what reaches an output
-STAGE = "comparing kernels"
+COMPARING_STAGE = "comparing kernels"
 
 
 def compare_optimized(
@@ -320,7 +322,9 @@ class OutputSums:
     def difference(self, name: str, scale: float | None) -> OutputDifference:
         """Difference; ``scale`` is the output's own, or None if it is not quantized."""
         width = self._high - self._low
-        step = scale if scale is not None else width / STEPS if math.isfinite(width) and width > 0 else 1.0
+        step = (
+            scale if scale is not None else width / GRID_STEPS if math.isfinite(width) and width > 0 else 1.0
+        )
         return OutputDifference(
             output=name, absolute=self._absolute, step=step, on_grid=scale is not None, sqnr_db=self._sqnr()
         )
@@ -350,7 +354,7 @@ def compare_kernels(
 
     ``grids`` has the scale of each output that is quantized.
     """
-    progress(Progress(STAGE, 0, None))
+    progress(Progress(COMPARING_STAGE, 0, None))
     cut = kernels_apart(model)
     whole = Session(cut.whole, threads=threads, optimize=False)
     apart = engine.open(cut.apart, threads=threads)
@@ -363,7 +367,7 @@ def compare_kernels(
         for tensor, sums in found.items():
             sums.add(written[tensor], computed[tensor])
         samples += batch_size(batch)
-        progress(Progress(STAGE, samples, None))
+        progress(Progress(COMPARING_STAGE, samples, None))
     differences = [item for sums in found.values() if (item := sums.difference()).steps]
     worst_first = tuple(sorted(differences, key=lambda item: (-item.steps, -(item.share or 0.0))))
     return KernelComparison(samples=samples, kernels=len(found), differences=worst_first, limit=KERNEL_STEPS)

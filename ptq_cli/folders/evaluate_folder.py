@@ -30,7 +30,7 @@ from ptq_cli.setup.output_checks import require_free_outputs
 from ptq_cli.setup.resolve import Request, no_data, resolve
 from ptq_cli.setup.run_directory import RunDirectory
 
-EVALUATION = "eval_data"
+_EVALUATION = "eval_data"
 
 
 def run_evaluate_folder(
@@ -52,7 +52,7 @@ def run_evaluate_folder(
             hint="name a quantized model; a run directory is named with --run",
         )
     files = dict(_quantized(summary))
-    named = request.settings.get(EVALUATION)
+    named = request.settings.get(_EVALUATION)
     data = data_by_file(named, files)
     if named is not None:
         files = {file: name for file, name in files.items() if data[file] is not None}
@@ -63,7 +63,7 @@ def run_evaluate_folder(
     found = {}
     for number, (file, name) in enumerate(files.items(), 1):
         progress(Progress(f"file {number} of {len(files)}: {name.as_posix()}", 0, None))
-        own = own_request(resolved, {EVALUATION: data[file]}, tokenizer)
+        own = own_request(resolved, {_EVALUATION: data[file]}, tokenizer)
         with named_errors(name):
             where = RunDirectory(run.path / file.with_suffix(""))
             found[name] = run_evaluate(own, where, folder / name, once, progress)

@@ -18,8 +18,8 @@ from ptq_cli.recipe.sections import FLOAT16, OverrideSettings
 from ptq_cli.setup.resolve import Request, Resolved, resolve
 from ptq_cli.setup.run_directory import RunDirectory
 
-QUANTIZED = "quantized"
-BYTE = 8
+_QUANTIZED = "quantized"
+_BYTE = 8
 
 
 def suffix_of(recipe: Recipe) -> str:
@@ -42,17 +42,17 @@ def suffix_of(recipe: Recipe) -> str:
         'w4a8'
     """
     weights, activations = recipe.weights, recipe.activations
-    bits = weights.bits or BYTE
+    bits = weights.bits or _BYTE
     mode = mode_of(activations)
     if weights.dtype is not None:
         return "fp8" if "float8" in weights.dtype else "fp4"
     half = "f16" if recipe.quantization.float_type == FLOAT16 else ""
     if mode == FLOAT:
-        return QUANTIZED if bits == BYTE and not half else f"q{bits}{half}"
-    if mode == DYNAMIC and bits == BYTE:
-        return QUANTIZED
+        return _QUANTIZED if bits == _BYTE and not half else f"q{bits}{half}"
+    if mode == DYNAMIC and bits == _BYTE:
+        return _QUANTIZED
     wide = "16" in (activations.dtype or "")
-    return f"int8{half}" if bits == BYTE and not wide else f"w{bits}a{16 if wide else BYTE}{half}"
+    return f"int8{half}" if bits == _BYTE and not wide else f"w{bits}a{16 if wide else _BYTE}{half}"
 
 
 def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str | None]:

@@ -20,7 +20,7 @@ from ptq_cli.models.pair_operators import QUANTIZING
 from ptq_cli.setup.resolve import Request, resolve
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
-SUFFIX = ".onnx"
+_SUFFIX = ".onnx"
 TOKENIZER = "tokenizer.json"
 KNOWN_SUFFIXES = (
     *("fp16", "quantized", "int8", "uint8", "bnb4"),
@@ -149,7 +149,7 @@ def base_name(file: Path) -> str:
 
 
 def _models(files: Iterable[Path]) -> list[Path]:
-    return [item for item in files if item.suffix == SUFFIX and not item.name.startswith(".")]
+    return [item for item in files if item.suffix == _SUFFIX and not item.name.startswith(".")]
 
 
 def _files(path: Path, ours: Collection[Path]) -> list[Path]:
@@ -175,7 +175,7 @@ def _is_named(file: Path, models: Sequence[Path], suffix: str) -> bool:
     split = _SPLIT.fullmatch(file.stem)
     if split is None or split["suffix"] not in (*KNOWN_SUFFIXES, suffix):
         return False
-    return file.with_name(f"{split['base']}{SUFFIX}") in models
+    return file.with_name(f"{split['base']}{_SUFFIX}") in models
 
 
 def _read(file: Path) -> tuple[frozenset[Path], list[Meant]] | None:
@@ -218,7 +218,7 @@ def _empty(path: Path, left_out: Sequence[Path]) -> ModelFolderError:
     )
 
 
-DATA_SUFFIX = ".onnx_data"  # of files of constants, as Transformers.js and Optimum name them
+_DATA_SUFFIX = ".onnx_data"  # of files of constants, as Transformers.js and Optimum name them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,8 +271,8 @@ def _data_name(folder: ModelFolder, group: Sequence[Path], suffix: str) -> str:
     stem = group[0].stem
     if len(group) > 1:
         first = min(path.name for file in group for path in folder.data[file])
-        stem = Path(first).stem.removesuffix(SUFFIX)
-    return f"{'_'.join(filter(None, (stem, suffix)))}{DATA_SUFFIX}"
+        stem = Path(first).stem.removesuffix(_SUFFIX)
+    return f"{'_'.join(filter(None, (stem, suffix)))}{_DATA_SUFFIX}"
 
 
 def carried_files(folder: ModelFolder, output: Path) -> list[Path]:

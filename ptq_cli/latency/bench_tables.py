@@ -18,14 +18,14 @@ from ptq_cli.terminal.phrases import as_typed, counted
 if TYPE_CHECKING:
     pass
 
-HEADER = ("model", "p50", "CPU time", "samples/s", "speed", "p90", "p99", "speed by CPU time", "runs")
-NUMBERS = tuple(range(1, len(HEADER)))
+_HEADER = ("model", "p50", "CPU time", "samples/s", "speed", "p90", "p99", "speed by CPU time", "runs")
+_NUMBERS = tuple(range(1, len(_HEADER)))
 WIDEST_LABEL = 20  # characters of a file's name that a column has room for
-SMALL = 0.01  # the share of every model's run below which operators are added up in one row
+_SMALL = 0.01  # the share of every model's run below which operators are added up in one row
 MOST_GROWN = 5
 """Operators that the comparison with the first model names."""
 MERGED = "merged"
-SAME = "the same model"
+_SAME = "the same model"
 MICRO = 1e-6
 
 
@@ -60,17 +60,17 @@ def _print_latencies(
     rows = []
     for item in scenarios:
         if len(scenarios) > 1:
-            rows.append((described(item.latency), *("" for _ in NUMBERS)))
+            rows.append((described(item.latency), *("" for _ in _NUMBERS)))
         indent = "  " if len(scenarios) > 1 else ""
         cells = _cells(item.latency, same_as_first)
         rows += [(indent + name, *row) for name, row in zip(names, cells, strict=True)]
     alone = len(names) == 1
-    kept = [index for index, name in enumerate(HEADER) if not (alone and name.startswith("speed"))]
+    kept = [index for index, name in enumerate(_HEADER) if not (alone and name.startswith("speed"))]
     table = Table(
-        tuple(HEADER[index] for index in kept), tuple(tuple(row[index] for index in kept) for row in rows)
+        tuple(_HEADER[index] for index in kept), tuple(tuple(row[index] for index in kept) for row in rows)
     )
     numbers = tuple(range(1, len(kept)))
-    optional = tuple(place for place, index in enumerate(kept) if index > HEADER.index("speed"))
+    optional = tuple(place for place, index in enumerate(kept) if index > _HEADER.index("speed"))
     hidden = print_table(table, right=numbers, whole=numbers, optional=optional)
     if not alone:
         say(f"speed: how many times as fast as {names[0]}, with the 95 % interval")
@@ -82,7 +82,7 @@ def _cells(latency: LatencyComparison, same_as_first: Sequence[bool]) -> list[tu
     speeds = [
         ("1", "1"),
         *(
-            (SAME, SAME)
+            (_SAME, _SAME)
             if same
             else (_speed(ratio.value, ratio.interval), _speed(ratio.processor, ratio.processor_interval))
             for ratio, same in zip(latency.ratios, same_as_first[1:], strict=True)
@@ -121,7 +121,7 @@ def _print_operators(scenario: BenchScenario, names: Sequence[str], top: int) ->
         for operator, found in model.items():
             largest[operator] = max(largest[operator], found.microseconds)
     order = sorted(largest, key=lambda name: -largest[name])
-    shown = [name for name in order if any(name in model and model[name].share >= SMALL for model in models)]
+    shown = [name for name in order if any(name in model and model[name].share >= _SMALL for model in models)]
     groups = {name: [name] for name in shown}
     if rest := [name for name in order if name not in shown]:
         groups["others"] = rest
@@ -151,7 +151,7 @@ def _print_operators(scenario: BenchScenario, names: Sequence[str], top: int) ->
 
 
 def _say_growth(first: str, name: str, more: Sequence[tuple[str, float]], whole: float) -> None:
-    shown = [f"{operator} (+{_time(time)})" for operator, time in more[:MOST_GROWN] if time > SMALL * whole]
+    shown = [f"{operator} (+{_time(time)})" for operator, time in more[:MOST_GROWN] if time > _SMALL * whole]
     if shown:
         say(f"{name} spends more time than {first} on {', '.join(shown)}")
 

@@ -18,9 +18,9 @@ from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.runtime.engine import MARK, marked_graph
 from ptq_cli.runtime.session import Session, Written
 
-FAST = 0.1  # the quantile of the runs that counts: other work on the machine only ever adds time
+_FAST = 0.1  # the quantile of the runs that counts: other work on the machine only ever adds time
 FEWEST_RUNS, MOST_RUNS = 8, 200
-RUNS_A_TURN = 4
+PROFILED_RUNS_A_TURN = 4
 """The first of them finds the caches full of another model, and is not among the fast ones."""
 LONG = 0.05
 """Seconds of a run that the caches matter little for. A turn has one of them, and four turns are enough."""
@@ -58,7 +58,7 @@ def take_clocks(
     for session in sessions:
         session.run(batches[0])  # It allocates, and is not counted.
     is_long = perf_counter() - began > LONG * len(sessions)
-    runs, fewest = (1, FEWEST_LONG_RUNS) if is_long else (RUNS_A_TURN, FEWEST_RUNS)
+    runs, fewest = (1, FEWEST_LONG_RUNS) if is_long else (PROFILED_RUNS_A_TURN, FEWEST_RUNS)
     began, count = perf_counter(), 0
     while count < fewest or (perf_counter() - began < seconds and count < MOST_RUNS):
         for session, found in zip(sessions, times, strict=True):
@@ -77,11 +77,11 @@ def whole_runs(times: Sequence[float]) -> WholeRuns:
         >>> whole_runs([20.0] * 9 + [10.0])
         WholeRuns(fast=19.0, spread=1.0526315789473684)
     """
-    fast, middle = np.quantile(times, (FAST, 0.5))
+    fast, middle = np.quantile(times, (_FAST, 0.5))
     return WholeRuns(float(fast), float(middle / fast))
 
 
-SUFFIX = "_kernel_time"
+_SUFFIX = "_kernel_time"
 REORDERS = "Reorder"
 MOST_MERGED = 16  # nodes in one kernel, about
 
@@ -184,9 +184,9 @@ def _kernel_times(events: Sequence[Mapping[str, object]]) -> dict[str, float]:
     times: dict[str, list[float]] = defaultdict(list)
     for event in events:
         name = str(event.get("name", ""))
-        if event.get("cat") == "Node" and name.endswith(SUFFIX):
-            times[name.removesuffix(SUFFIX)].append(float(event["dur"]))  # type: ignore[arg-type]
-    return {name: float(np.quantile(found, FAST)) for name, found in times.items()}
+        if event.get("cat") == "Node" and name.endswith(_SUFFIX):
+            times[name.removesuffix(_SUFFIX)].append(float(event["dur"]))  # type: ignore[arg-type]
+    return {name: float(np.quantile(found, _FAST)) for name, found in times.items()}
 
 
 def _origins(graph: onnx.GraphProto, nodes: Sequence[ir.Node]) -> dict[str, int]:

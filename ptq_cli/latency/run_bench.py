@@ -30,7 +30,7 @@ from ptq_cli.models.loading.onnx_source import input_specs, load_onnx
 from ptq_cli.models.loading.source import ModelKind, detect_kind
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import known_targets, load_target
-from ptq_cli.qdq.read.quantized_file import TARGET
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.report.text.speed import latency_doubts
@@ -78,7 +78,7 @@ class BenchedModels:
 
     def targets(self, target: Target) -> tuple[Target, ...]:
         """The target that each file is for; ``target`` if it does not say one of ptq's own."""
-        noted = [graph.metadata_props.get(TARGET, "") for graph in self.graphs]
+        noted = [graph.metadata_props.get(MetadataKey.TARGET, "") for graph in self.graphs]
         others = {name: load_target(name) for name in {*noted} - {target.name} if name in known_targets()}
         return tuple(others.get(name, target) for name in noted)
 
@@ -89,7 +89,7 @@ class BenchedModels:
         found = [ENGINES[name] for name in names] or [
             measuring_engine(target if noted == target.name else load_target(noted))
             for graph in self.graphs
-            if (noted := graph.metadata_props.get(TARGET, "")) in (*known_targets(), target.name)
+            if (noted := graph.metadata_props.get(MetadataKey.TARGET, "")) in (*known_targets(), target.name)
         ]
         for engine in found:
             engine.require()

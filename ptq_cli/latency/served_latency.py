@@ -44,7 +44,10 @@ from ptq_cli.setup.served_inputs import inputs_of_recipe, served_batch
 
 LEAST_LOSS = 0.05  # of the float model's time; less is within the error of a short measurement
 MOST_CAUSES = 3
-INPUTS, OUTPUTS = "the conversion of the inputs to integers", "the conversion of the outputs to floats"
+INPUT_CONVERSION, OUTPUT_CONVERSION = (
+    "the conversion of the inputs to integers",
+    "the conversion of the outputs to floats",
+)
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,9 @@ def _owner(node: ir.Node, nodes: Mapping[str, ir.Node], computed: Collection[str
         whole = name if name in nodes else name.rpartition("/")[0]
         return whole if whole in nodes else node.op_type
     if node.op_type == QUANTIZE:
-        return next((name for name in _computed_before(node) if name in nodes), INPUTS)
+        return next((name for name in _computed_before(node) if name in nodes), INPUT_CONVERSION)
     after = [name for name in _computed_after(node) if name in nodes]
-    return next((name for name in after if name in computed), after[0] if after else OUTPUTS)
+    return next((name for name in after if name in computed), after[0] if after else OUTPUT_CONVERSION)
 
 
 def _computed_before(node: ir.Node) -> Iterator[str]:

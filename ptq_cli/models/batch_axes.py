@@ -15,14 +15,14 @@ from ptq_cli.core.words import did_you_mean, entry_option
 from ptq_cli.models.graph_reading import noted_table
 
 BATCH_AXES = "ptq.batch_axis"  # metadata key: axes by name as JSON, null for no samples
-ALL, NONE = "*", "none"
+_ALL, _NONE = "*", "none"
 Axes = Mapping[str, int | None]
 Wanted = Mapping[str, int | str]  # as in a recipe: `none` for no axis, `*` for all other inputs
 
 
 def input_axes(wanted: Wanted, names: Sequence[str]) -> dict[str, int | None]:
     """Return the axis of the samples of each input."""
-    asked = {name: wanted.get(name, wanted.get(ALL, 0)) for name in names}
+    asked = {name: wanted.get(name, wanted.get(_ALL, 0)) for name in names}
     return {name: axis if isinstance(axis, int) else None for name, axis in asked.items()}
 
 
@@ -52,13 +52,13 @@ def told_axes(model: ir.Model, wanted: Wanted) -> dict[str, int | str]:
     """
     inputs = {value.name or "": value for value in _fed(model)}
     if BATCH_AXES in model.metadata_props:
-        noted = {name: NONE if axis is None else axis for name, axis in noted_axes(model).items()}
-        return {name: noted[name] for name in inputs if name in noted and not {name, ALL} & wanted.keys()}
+        noted = {name: _NONE if axis is None else axis for name, axis in noted_axes(model).items()}
+        return {name: noted[name] for name in inputs if name in noted and not {name, _ALL} & wanted.keys()}
     axes = {name: axis for name, axis in input_axes(wanted, list(inputs)).items() if axis is not None}
     sizes = {name: _size(inputs[name], axis) for name, axis in axes.items() if inputs[name].shape}
     symbols = {size for size in sizes.values() if size is not None}
     others = [name for name, size in sizes.items() if size is None]
-    if ALL in wanted or len(symbols) != 1 or any(name in wanted for name in others):
+    if _ALL in wanted or len(symbols) != 1 or any(name in wanted for name in others):
         return {}
     (samples,) = symbols
     found: dict[str, int | str] = {}
@@ -81,7 +81,9 @@ def _other_axis(value: ir.Value, samples: str) -> int | None:
 def axis_notes(told: Wanted) -> tuple[str, ...]:
     """Notes on axes that nobody named."""
     words = (
-        f"'{name}' has no axis for samples" if axis == NONE else f"the samples of '{name}' are on axis {axis}"
+        f"'{name}' has no axis for samples"
+        if axis == _NONE
+        else f"the samples of '{name}' are on axis {axis}"
         for name, axis in told.items()
     )
     return tuple(f"{item}, as the model's file says; --set data.batch_axis names another" for item in words)
@@ -113,7 +115,7 @@ def require_axes(model: ir.Model, wanted: Wanted, what: str) -> None:
     """Check that axes are of inputs and outputs of a model."""
     values = {value.name or "": value for value in (*model.graph.inputs, *model.graph.outputs)}
     for name, axis in wanted.items():
-        if name == ALL:
+        if name == _ALL:
             continue
         if name not in values:
             raise BatchAxisError(

@@ -17,7 +17,7 @@ from ptq_cli.models.graph_reading import FreshNames, every_graph, every_node
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.pair_operators import is_dynamic_quantize, is_in_two_levels
 
-FLOAT, HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
+_FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 HALF_TENSOR = "tensor(float16)"
 FILLED = "ConstantOfShape"
 
@@ -52,31 +52,31 @@ class _Narrowing:
 
     def inputs(self) -> None:
         """Cast each float32 input of the model; inputs of nested graphs only change their type."""
-        for value in [item for item in self._graph.inputs if item.dtype == FLOAT]:
+        for value in [item for item in self._graph.inputs if item.dtype == _FLOAT]:
             uses = list(value.uses())
             if not uses:
                 continue
-            cast = self._cast(value, HALF, f"{value.name}/Cast")
+            cast = self._cast(value, _HALF, f"{value.name}/Cast")
             cast.outputs[0].name = self._names.claim(f"{value.name}.float16")
             for node, index in uses:
                 node.replace_input_with(index, cast.outputs[0])
             self._graph.insert_before(next(iter(self._graph)), [cast])
         for graph in every_graph(self._model.graph):
             for value in graph.inputs if graph is not self._graph else ():
-                if value.dtype == FLOAT:
-                    value.type = ir.TensorType(HALF)
+                if value.dtype == _FLOAT:
+                    value.type = ir.TensorType(_HALF)
 
     def constants(self) -> None:
         """Round constants; one that some operator needs in float32 stays, beside its float16 copy."""
         for graph in every_graph(self._model.graph):
             for name, value in list(graph.initializers.items()):
                 tensor = value.const_value
-                if tensor is None or tensor.dtype != FLOAT or value.is_graph_output():
+                if tensor is None or tensor.dtype != _FLOAT or value.is_graph_output():
                     continue
                 kept = [use for use in value.uses() if not self._takes_half(use.node, use.idx)]
                 if not kept:
                     value.const_value = _narrowed(tensor, name)
-                    value.type = ir.TensorType(HALF)
+                    value.type = ir.TensorType(_HALF)
                     continue
                 others = [use for use in value.uses() if use not in kept]
                 copy = self._copy(graph, tensor, name) if others else value
@@ -87,7 +87,7 @@ class _Narrowing:
         claimed = self._names.claim(f"{name}.float16")
         narrow = _narrowed(tensor, claimed)
         value = ir.Value(
-            name=claimed, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(HALF), const_value=narrow
+            name=claimed, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(_HALF), const_value=narrow
         )
         graph.register_initializer(value)
         return value
@@ -97,13 +97,13 @@ class _Narrowing:
         if node in self._casts:
             return
         for index, value in enumerate(node.inputs):
-            if value is not None and value.dtype == HALF and not self._takes_half(node, index):
+            if value is not None and value.dtype == _HALF and not self._takes_half(node, index):
                 node.replace_input_with(index, self._widened(node, value))
         for index, output in enumerate(node.outputs):
-            if output.dtype != FLOAT:
+            if output.dtype != _FLOAT:
                 continue
             if self._gives_half(node, index):
-                output.type = ir.TensorType(HALF)
+                output.type = ir.TensorType(_HALF)
             else:
                 self._narrow_behind(node, output)
         _narrow_attributes(node)
@@ -111,7 +111,7 @@ class _Narrowing:
     def _widened(self, node: ir.Node, value: ir.Value) -> ir.Value:
         graph = _graph_of(node)
         if (value, graph) not in self._wide:
-            cast = self._cast(value, FLOAT, f"{value.name}/Cast")
+            cast = self._cast(value, _FLOAT, f"{value.name}/Cast")
             graph.insert_before(node, [cast])
             self._wide[value, graph] = cast.outputs[0]
         return self._wide[value, graph]
@@ -122,7 +122,7 @@ class _Narrowing:
         inner = graph is not self._graph and output.is_graph_output()
         if not uses and not inner:
             return
-        cast = self._cast(output, HALF, f"{output.name}/Cast")
+        cast = self._cast(output, _HALF, f"{output.name}/Cast")
         graph.insert_after(node, [cast])
         for reader, index in uses:
             reader.replace_input_with(index, cast.outputs[0])
@@ -132,10 +132,10 @@ class _Narrowing:
     def outputs(self) -> None:
         """Cast each output of the model that has become float16 back, under its own name."""
         for index, value in enumerate(list(self._graph.outputs)):
-            if value.dtype != HALF or value.is_graph_input():
+            if value.dtype != _HALF or value.is_graph_input():
                 continue
             name = value.name or ""
-            cast = self._cast(value, FLOAT, f"{name}/Cast")
+            cast = self._cast(value, _FLOAT, f"{name}/Cast")
             value.name = self._names.claim(f"{name}.float16")
             cast.outputs[0].name = name
             self._graph.append(cast)
@@ -167,7 +167,7 @@ class _Narrowing:
         wide = [
             number
             for number, value in enumerate(node.inputs)
-            if value is not None and value.dtype == FLOAT and not self._takes_half(node, number)
+            if value is not None and value.dtype == _FLOAT and not self._takes_half(node, number)
         ]
         own = _formal(schema.outputs, index).type_str
         return all(_formal(schema.inputs, number).type_str != own for number in wide)
@@ -191,11 +191,11 @@ def _graph_of(node: ir.Node) -> ir.Graph:
 
 
 def _narrow_attributes(node: ir.Node) -> None:
-    if node.op_type == "Cast" and node.outputs[0].dtype == HALF:
-        node.attributes["to"] = ir.AttrInt64("to", HALF)
-    elif "dtype" in node.attributes and node.outputs[0].dtype == HALF:
-        node.attributes["dtype"] = ir.AttrInt64("dtype", HALF)
-    elif node.op_type == FILLED and node.outputs[0].dtype == HALF:
+    if node.op_type == "Cast" and node.outputs[0].dtype == _HALF:
+        node.attributes["to"] = ir.AttrInt64("to", _HALF)
+    elif "dtype" in node.attributes and node.outputs[0].dtype == _HALF:
+        node.attributes["dtype"] = ir.AttrInt64("dtype", _HALF)
+    elif node.op_type == FILLED and node.outputs[0].dtype == _HALF:
         given = node.attributes.get("value")
         array = given.as_tensor().numpy() if given is not None else np.zeros(1, np.float32)
         node.attributes["value"] = ir.AttrTensor("value", ir.tensor(to_half(array)))

@@ -104,7 +104,7 @@ def _replace(node: ir.Node, nodes: list[ir.Node]) -> None:
 
 
 OLDEST_OPSET = 7  # as ONNX Runtime; broadcasting got today's meaning with it
-OLDEST_IR_VERSION = 4  # before, each initializer had to be an input as well
+_OLDEST_IR_VERSION = 4  # before, each initializer had to be an input as well
 WRITTEN_OPSET = 13  # older models are converted to it: QuantizeLinear got its axis
 QUARTER_BYTE_OPSET = 25  # the first in which DequantizeLinear reads INT2 and UINT2
 DEFAULT_DOMAIN = "ai.onnx"  # in files, beside the empty one that onnx_ir has
@@ -140,7 +140,7 @@ def raise_opset(model: ir.Model, version: int, what: str) -> ir.Model:
     _require_one_sequence(model, before, what)
     model = inline_functions(model)  # A function has an opset of its own.
     model = passes.RemoveInitializersFromInputsPass()(model).model
-    model.ir_version = max(model.ir_version, OLDEST_IR_VERSION)
+    model.ir_version = max(model.ir_version, _OLDEST_IR_VERSION)
     spell_out_older(model, before)
     large = set_aside(model.graph)
     try:

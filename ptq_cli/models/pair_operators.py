@@ -33,7 +33,7 @@ KERNEL_PARAMETERS = {1: 8, 2: 10}  # the input of the scale, by that of the weig
 KERNEL_INPUTS = 12  # eight of LSTM, then scale and zero point of W and of R
 CONV_INTEGER, MATMUL_INTEGER = "ConvInteger", "MatMulInteger"
 DYNAMIC_QUANTIZE = "DynamicQuantizeLinear"
-STEPS, MIDDLE = 127, 128  # integers of a row on each side of zero, and zero itself
+ROW_STEPS, ROW_MIDDLE = 127, 128  # integers of a row on each side of zero, and zero itself
 SMALLEST = 1e-30  # least largest value of a row: a row of zeros is divided by it
 OF_LAYER, OF_TENSOR = "/dynamic_int8/", "/dynamic_uint8/"  # between the names of layer and operator
 
@@ -92,7 +92,7 @@ def quantized_by(value: ir.Value) -> list[ir.Node]:
 
 
 DOMAIN, FP4_DYNAMIC_QUANTIZE = "trt", "TRT_FP4DynamicQuantize"
-BLOCK = 16  # values that share a scale, along the last axis
+FP4_BLOCK = 16  # values that share a scale, along the last axis
 CARRIERS = ("Cast", "Transpose")  # may stand between the values and their reader
 
 

@@ -89,7 +89,7 @@ def require_parity(
     return worst
 
 
-AT_ONCE = 1 << 22  # values compared at once
+_AT_ONCE = 1 << 22  # values compared at once
 
 
 def _difference(wanted: Array, got: Array, *, allow_nan: bool) -> tuple[float, float]:
@@ -97,8 +97,8 @@ def _difference(wanted: Array, got: Array, *, allow_nan: bool) -> tuple[float, f
     if wanted.size == 0:
         return 0.0, 0.0
     magnitude = largest = 0.0
-    for start in range(0, wanted.size, AT_ONCE):  # Logits in float64 take more than a model's layers.
-        part = slice(start, start + AT_ONCE)
+    for start in range(0, wanted.size, _AT_ONCE):  # Logits in float64 take more than a model's layers.
+        part = slice(start, start + _AT_ONCE)
         reference, other = (array.reshape(-1)[part].astype(np.float64) for array in (wanted, got))
         if allow_nan:
             numbers = ~(np.isnan(reference) & np.isnan(other))

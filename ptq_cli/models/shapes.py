@@ -11,7 +11,7 @@ from ptq_cli.models.graph_reading import every_node, labeled_graphs
 
 LARGE_BYTES = 1000  # inference looks into small constants (axes, sizes), and never into larger ones
 LARGE = 1024  # elements, for the same reason in a converter
-Tensors = dict[str, ir.TensorProtocol]
+_Tensors = dict[str, ir.TensorProtocol]
 
 
 def infer_shapes(model: ir.Model, *, strict: bool = True) -> None:
@@ -108,7 +108,7 @@ def _size(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return getattr(dimension, kind) if kind is not None else None
 
 
-def set_aside(graph: ir.Graph) -> Tensors:
+def set_aside(graph: ir.Graph) -> _Tensors:
     """Turn large constants of a graph into inputs, and return their tensors by name."""
     large = {}
     inputs = set(graph.inputs)
@@ -124,7 +124,7 @@ def set_aside(graph: ir.Graph) -> Tensors:
     return large
 
 
-def put_back(graph: ir.Graph, large: Tensors) -> None:
+def put_back(graph: ir.Graph, large: _Tensors) -> None:
     """Turn inputs of a graph, or of a copy of it, into the constants again that ``set_aside`` returned."""
     for value in [item for item in graph.inputs if item.name in large]:
         graph.inputs.remove(value)

@@ -15,7 +15,7 @@ from ptq_cli.terminal.options.shared_options import GLOBALS, RECIPES, RUN, reque
 from ptq_cli.terminal.output import detail, is_quiet, print_table, say, tell, warn
 from ptq_cli.terminal.phrases import counted, shown_path
 
-NUMBERS = tuple(range(1, 9))
+_NUMBERS = tuple(range(1, 9))
 
 
 def print_drift(result: DriftResult, top: int) -> None:
@@ -43,7 +43,7 @@ def _print_tensors(drift: Drift, top: int) -> None:
     say(f"compared {new} with {drift.calibration_samples:,} of the calibration: {tensors}")
     # The range and what it was are the first to go, then the interval.
     hidden = print_table(
-        drift_table(drift.tensors[:top]), right=NUMBERS, whole=NUMBERS, optional=(4, 5, 6, 7, 8)
+        drift_table(drift.tensors[:top]), right=_NUMBERS, whole=_NUMBERS, optional=(4, 5, 6, 7, 8)
     )
     left_out = len(drift.tensors) - top
     if left_out > 0:
@@ -131,10 +131,11 @@ def command(
     Exits with status 3 if a tensor has moved by at least one step of 8 bits and further than chance explains,
     or, if there are limits, if one of them is exceeded; also if new values are NaN or infinite.
     """
+    from ptq_cli.core.process import DONE
     from ptq_cli.monitoring.compared_drift import Limits
     from ptq_cli.monitoring.run_drift import DriftOptions, parse_share, run_drift
     from ptq_cli.setup.run_directory import RunDirectory
-    from ptq_cli.shown.report_lines import DONE, GATE_MISSED
+    from ptq_cli.shown.report_lines import GATE_MISSED
     from ptq_cli.terminal.output import print_json
     from ptq_cli.terminal.progress_bar import shown_progress
 

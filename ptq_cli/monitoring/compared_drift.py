@@ -36,7 +36,7 @@ from ptq_cli.monitoring.drift import (
     row_of,
 )
 
-MOST_DRAWN, DRAWN_ANYWAY = 24, 4  # tensors that the page draws if some moved, and if none did
+_MOST_DRAWN, DRAWN_ANYWAY = 24, 4  # tensors that the page draws if some moved, and if none did
 
 
 class Seen:
@@ -139,7 +139,7 @@ def compare(observed: Observed, limits: Limits) -> tuple[Drift, tuple[Picture, .
     )
     faults = tuple(_faults(drift, observed))
     drift = replace(drift, faults=faults, doubt="" if faults or limits.asked else _doubt(drift, observed))
-    drawn = drift.moved[:MOST_DRAWN] or drift.tensors[:DRAWN_ANYWAY]
+    drawn = drift.moved[:_MOST_DRAWN] or drift.tensors[:DRAWN_ANYWAY]
     pictures = (_picture(observed, item.name, calibrated[item.name]) for item in drawn)
     return drift, tuple(picture for picture in pictures if picture is not None)
 

@@ -25,7 +25,7 @@ from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.evaluation.bootstrap import RESAMPLES, SEED, interval_of
 from ptq_cli.evaluation.interval import Interval
 
-Verdict = Literal["pass", "fail", "undecided"]
+_Verdict = Literal["pass", "fail", "undecided"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ class Drift:
     tensors: Annotated[tuple[TensorDrift, ...], "Those that moved most come first."]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> _Verdict:
         """Whether the new data are as those of the calibration, or keep the limits where there are any."""
         if self.faults:
             return "fail"
@@ -133,7 +133,7 @@ class Drift:
 Values = npt.NDArray[np.float64]
 
 CELLS = 128  # cells of the grid over a quantizer's range: two steps of 8 bits each
-STEPS = 256  # steps of 8 bits over a range: the unit of distances, whatever the format
+_STEPS = 256  # steps of 8 bits over a range: the unit of distances, whatever the format
 NULL_DRAWS = 4000  # draws of what chance alone moves
 FALSE_ALARM = 0.001  # chance that data which did not move are called moved, of all tensors together
 LEAST_DISTANCE = 1.0  # steps of 8 bits that do harm: rounding alone moves a value by up to half a step
@@ -164,7 +164,7 @@ class Grid:
     @property
     def step(self) -> float:
         """A step of 8 bits."""
-        return (self.high - self.low) / STEPS
+        return (self.high - self.low) / _STEPS
 
 
 def make_grid(parameters: QuantParameters) -> Grid:
@@ -173,7 +173,7 @@ def make_grid(parameters: QuantParameters) -> Grid:
     half = 0.5 if isinstance(parameters.format, IntegerFormat) else 0.0
     low = (parameters.format.qmin - zero_point - half) * scale
     high = (parameters.format.qmax - zero_point + half) * scale
-    widths = np.full(CELLS + 1, STEPS / CELLS)
+    widths = np.full(CELLS + 1, _STEPS / CELLS)
     widths[[0, -1]] /= 2
     edges = np.linspace(low, high, CELLS + 1)
     return Grid(parameters=parameters, low=low, high=high, edges=edges, widths=widths)

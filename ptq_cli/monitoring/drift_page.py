@@ -13,15 +13,25 @@ from ptq_cli.report.html.page_view import render
 from ptq_cli.report.html.tensor_cards import HEIGHT, WIDTH, bar_height
 from ptq_cli.report.text.numbers import Row, Table, format_decibels, format_range, format_share
 
-HEADER = ("tensor", "moved by", "chance", "clipped", "SQNR", "before", "95 % interval", "range", "calibrated")
+_HEADER = (
+    "tensor",
+    "moved by",
+    "chance",
+    "clipped",
+    "SQNR",
+    "before",
+    "95 % interval",
+    "range",
+    "calibrated",
+)
 """The last three are the first that a narrow terminal leaves out."""
-PARTS = 10**9  # a share as a count of so many, for ``format_share``
+_PARTS = 10**9  # a share as a count of so many, for ``format_share``
 NO_VALUE = "-"
 
 
 def drift_table(tensors: Sequence[TensorDrift]) -> Table:
     """A row for each tensor."""
-    return Table(HEADER, tuple(map(_row, tensors)))
+    return Table(_HEADER, tuple(map(_row, tensors)))
 
 
 def _row(tensor: TensorDrift) -> Row:
@@ -47,7 +57,7 @@ def share_text(share: float) -> str:
         >>> share_text(0.0), share_text(0.00123), share_text(1e-12)
         ('0 %', '0.12 %', '<0.0001 %')
     """
-    return format_share(max(round(share * PARTS), 1 if share else 0), PARTS)
+    return format_share(max(round(share * _PARTS), 1 if share else 0), _PARTS)
 
 
 def _decibels(value: float | None) -> str:
@@ -89,7 +99,7 @@ def verdict_line(drift: Drift) -> str:
     return f"PASS: {kept}" if kept else "PASS: no tensor has moved further than chance explains"
 
 
-MOST_ROWS = 3000
+_MOST_ROWS = 3000
 CHART_HEIGHT = HEIGHT + 20.0
 FINEST = 1e-6  # share below which no bar is drawn: a logarithm needs some smallest value
 
@@ -114,7 +124,7 @@ class DriftCard:
 def render_drift(drift: Drift, pictures: Sequence[Picture]) -> str:
     """Page: one HTML document that loads nothing else, under the policy of a report's page."""
     state: Mapping[str, str] = {"pass": "pass", "fail": "fail"}
-    table = drift_table(drift.tensors[:MOST_ROWS])
+    table = drift_table(drift.tensors[:_MOST_ROWS])
     page = {
         "title": f"{drift.samples:,} samples of {drift.source}",
         "state": state.get(drift.verdict, "undecided"),
@@ -123,7 +133,7 @@ def render_drift(drift: Drift, pictures: Sequence[Picture]) -> str:
         "expected": expected_line(drift),
         "cards": [_card(picture) for picture in pictures],
         "table": table,
-        "left_out": max(0, len(drift.tensors) - MOST_ROWS),
+        "left_out": max(0, len(drift.tensors) - _MOST_ROWS),
         "height": CHART_HEIGHT,
     }
     return render("drift.html.jinja", page)

@@ -48,7 +48,7 @@ from ptq_cli.setup.output_checks import input_files, require_free_outputs
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 
-STAGE = "drift"
+_STAGE = "drift"
 EACH = 8
 """Samples of a batch where it is not known how many there are."""
 
@@ -240,12 +240,12 @@ def _pass(
     )
     grids = {name: make_grid(parameters) for name, (parameters, _) in watched.items()}
     seen = Seen(grids)
-    progress(Progress(STAGE, 0, data.count))
+    progress(Progress(_STAGE, 0, data.count))
     with closing(decoded_ahead(data.batches(size))) as batches:
         for batch in batches:
             found = counter.count(batch)
             seen.add(found, {name: row_of(grids[name], item) for name, item in found.items()}, batch)
-            progress(Progress(STAGE, seen.blocks.samples, data.count))
+            progress(Progress(_STAGE, seen.blocks.samples, data.count))
     return seen
 
 

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from ptq_cli.amax.choice import Choice, ExpectedError, count_clipped, expected_error
 from ptq_cli.amax.decide import Decision, decide_channels, resolve_method
-from ptq_cli.amax.method_registry import AUTO, METHODS
+from ptq_cli.amax.method_registry import AUTO_METHOD, METHODS
 from ptq_cli.calibration.provenance import load_run
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import NonFinite, TensorStatistics
@@ -271,7 +271,7 @@ def _decide_by_each(
 
 def _methods_of(settings: Mapping[str, AmaxSettings]) -> tuple[str, ...]:
     """Return the names of ptq's methods, and of the plug-ins that a setting names."""
-    chosen = dict.fromkeys(item.method for item in settings.values() if item.method != AUTO)
+    chosen = dict.fromkeys(item.method for item in settings.values() if item.method != AUTO_METHOD)
     return (*METHODS, *(name for name in chosen if name not in METHODS))
 
 

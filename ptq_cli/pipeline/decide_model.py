@@ -61,7 +61,7 @@ from ptq_cli.recover.recovery_context import RecoveryContext
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory
 
-Floats = npt.NDArray[np.float64]
+_Floats = npt.NDArray[np.float64]
 CLOSE = 1e-6  # a float32 keeps a number to a share of 6e-8
 
 
@@ -69,8 +69,8 @@ CLOSE = 1e-6  # a float32 keeps a number to a share of 6e-8
 class _Bias:
     """A layer's bias in real units, and its step, which is 0 of a bias in floats."""
 
-    values: Floats
-    step: Floats
+    values: _Floats
+    step: _Floats
 
 
 @dataclass(frozen=True, kw_only=True)

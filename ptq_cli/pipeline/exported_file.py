@@ -1,4 +1,4 @@
-"""A quantized model that ``ptq export`` wrote: which one, what it was made from, and its quantized_file."""
+"""A quantized model that ``ptq export`` wrote: which one, what it was made from, and its metadata."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import known_targets
-from ptq_cli.qdq.read import quantized_file
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.recipe_layers import merge_layers, overrides_to_tables, settings_to_table, table_layer
@@ -47,17 +47,17 @@ def write_metadata(
     """Write the metadata of a quantized model."""
     placement, found = made.placement, made.model.metadata_props
     if made.ranges is not None:
-        found[quantized_file.RANGES] = made.ranges.metadata()
+        found[MetadataKey.RANGES] = made.ranges.metadata()
     if made.float_layers is not None:
-        found[quantized_file.FLOAT_LAYERS] = made.float_layers.metadata()
+        found[MetadataKey.FLOAT_LAYERS] = made.float_layers.metadata()
     if recovery is not None:
-        found[quantized_file.RECOVERY] = recovery.metadata()
+        found[MetadataKey.RECOVERY] = recovery.metadata()
     if placement.float_type == FLOAT16:
-        found[quantized_file.FLOAT_TYPE] = FLOAT16
+        found[MetadataKey.FLOAT_TYPE] = FLOAT16
     found.update(_origin(recipe, calibration, method, target.name))
     found.update(_quantizer_settings(recipe, is_plain=placement.is_plain))
     found.update(_unusual(placement, made.plan))
-    found.update({quantized_file.RUNTIME_OPERATORS: "true"} if target.runtime_operators else {})
+    found.update({MetadataKey.RUNTIME_OPERATORS: "true"} if target.runtime_operators else {})
 
 
 def quantizer_line(weights: Mapping[str, int], activations: Mapping[str, int]) -> str:
@@ -78,16 +78,14 @@ def _unusual(placement: Placement, plan: Plan) -> dict[str, str]:
     """Return quantizers that are not the target's, and reasons of layers that run elsewhere than usual."""
     found = {}
     if not placement.is_plain:
-        found[quantized_file.QUANTIZERS] = quantizer_line(
-            placement.weight_counts, placement.activation_counts
-        )
+        found[MetadataKey.QUANTIZERS] = quantizer_line(placement.weight_counts, placement.activation_counts)
     usual = set(report_layers(placement.target_plan))
     reasons: dict[str, list[str]] = {}
     for layer in report_layers(plan):
         if layer not in usual:
             reasons.setdefault(layer.reason, []).append(layer.name)
     if reasons:
-        found[quantized_file.LAYERS] = json.dumps(reasons)
+        found[MetadataKey.LAYERS] = json.dumps(reasons)
     return found
 
 
@@ -102,8 +100,8 @@ def report_layers(plan: Plan) -> tuple[LayerEntry, ...]:
 def _quantizer_settings(recipe: TensorRecipe, *, is_plain: bool) -> dict[str, str]:
     """Return ``[weights]`` and ``[activations]``; nothing if the target's own quantizers are all there is."""
     tables = {
-        quantized_file.WEIGHTS: settings_to_table(recipe.weights),
-        quantized_file.ACTIVATIONS: settings_to_table(recipe.activations),
+        MetadataKey.WEIGHTS: settings_to_table(recipe.weights),
+        MetadataKey.ACTIVATIONS: settings_to_table(recipe.activations),
     }
     if is_plain and not any(tables.values()):
         return {}
@@ -112,17 +110,17 @@ def _quantizer_settings(recipe: TensorRecipe, *, is_plain: bool) -> dict[str, st
 
 def _origin(recipe: TensorRecipe, calibration: Calibration, method: str, target: str) -> dict[str, str]:
     origin = {
-        quantized_file.VERSION: library_versions()["ptq-cli"],
-        quantized_file.FLOAT_SHA256: calibration.provenance.model,
-        quantized_file.STATISTICS_SHA256: statistics_digest(calibration.statistics),
-        quantized_file.TARGET: target,
-        quantized_file.AMAX_METHOD: method,
-        quantized_file.WEIGHT_AMAX: recipe.amax.weight_method,
+        MetadataKey.VERSION: library_versions()["ptq-cli"],
+        MetadataKey.FLOAT_SHA256: calibration.provenance.model,
+        MetadataKey.STATISTICS_SHA256: statistics_digest(calibration.statistics),
+        MetadataKey.TARGET: target,
+        MetadataKey.AMAX_METHOD: method,
+        MetadataKey.WEIGHT_AMAX: recipe.amax.weight_method,
     }
     if method == "percentile":
-        origin[quantized_file.AMAX_PERCENTILE] = repr(recipe.amax.percentile)
+        origin[MetadataKey.AMAX_PERCENTILE] = repr(recipe.amax.percentile)
     if recipe.override:
-        origin[quantized_file.OVERRIDES] = json.dumps(overrides_to_tables(recipe.override))
+        origin[MetadataKey.OVERRIDES] = json.dumps(overrides_to_tables(recipe.override))
     return origin
 
 
@@ -156,16 +154,16 @@ def quantized_metadata(model: StoredModel, path: Path) -> Mapping[str, str]:
 
 def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Path) -> None:
     """Check that a quantized model was made from a calibration."""
-    if quantized_file.FLOAT_SHA256 not in origin:
+    if MetadataKey.FLOAT_SHA256 not in origin:
         raise InputFileError(
             f"'{path}' was not written by ptq export", hint="pass a model that was, or no model"
         )
-    if origin[quantized_file.FLOAT_SHA256] != calibration.provenance.model:
+    if origin[MetadataKey.FLOAT_SHA256] != calibration.provenance.model:
         raise StaleCalibrationError(
             f"'{path}' was not made from this run's float model", hint="run ptq export again"
         )
     # The report names the calibration; it must not name another one than the scales come from.
-    if origin.get(quantized_file.STATISTICS_SHA256) != statistics_digest(calibration.statistics):
+    if origin.get(MetadataKey.STATISTICS_SHA256) != statistics_digest(calibration.statistics):
         raise StaleCalibrationError(
             f"'{path}' was made from an earlier calibration than this run's",
             hint="run ptq export again, or pass the model that was made from it: ptq evaluate FILE",
@@ -174,11 +172,11 @@ def require_origin(origin: Mapping[str, str], calibration: Calibration, path: Pa
 
 def as_exported(resolved: Resolved, origin: Mapping[str, str], path: Path) -> Resolved:
     """Return the recipe with the target that a model was exported for: ``export`` may take another."""
-    allowed = origin.get(quantized_file.RUNTIME_OPERATORS) == "true"
+    allowed = origin.get(MetadataKey.RUNTIME_OPERATORS) == "true"
     if allowed != resolved.target.runtime_operators:
         quantization = replace(resolved.recipe.quantization, runtime_operators=allowed)
         resolved = resolved.with_recipe(replace(resolved.recipe, quantization=quantization))
-    noted = origin.get(quantized_file.TARGET)
+    noted = origin.get(MetadataKey.TARGET)
     if noted is None or noted == resolved.target.name:
         return resolved
     if noted in known_targets():
@@ -197,13 +195,13 @@ def with_ranges_of(recipe: Recipe, origin: Mapping[str, str], calibration: Calib
     """
     amax = recipe.amax
     method = resolve_method(amax, has_histogram=calibration.provenance.method == "histogram")
-    changes: dict[str, Any] = {"weight_method": origin.get(quantized_file.WEIGHT_AMAX, amax.weight_method)}
-    if (noted := origin.get(quantized_file.AMAX_METHOD, method)) != method:
+    changes: dict[str, Any] = {"weight_method": origin.get(MetadataKey.WEIGHT_AMAX, amax.weight_method)}
+    if (noted := origin.get(MetadataKey.AMAX_METHOD, method)) != method:
         changes["method"] = noted
     try:
-        if quantized_file.AMAX_PERCENTILE in origin:
-            changes["percentile"] = float(origin[quantized_file.AMAX_PERCENTILE])
-        overrides = json.loads(origin.get(quantized_file.OVERRIDES, "[]"))
+        if MetadataKey.AMAX_PERCENTILE in origin:
+            changes["percentile"] = float(origin[MetadataKey.AMAX_PERCENTILE])
+        overrides = json.loads(origin.get(MetadataKey.OVERRIDES, "[]"))
         if overrides != overrides_to_tables(recipe.override):
             table = table_layer({"override": overrides}, Path(), f"'{name}'")
             recipe = replace(recipe, override=merge_layers([table]).override)
@@ -225,9 +223,9 @@ def _with_quantizers_of(recipe: Recipe, origin: Mapping[str, str], name: str) ->
     Files of earlier versions have no such settings: if they have other quantizers than their target's, the
     recipe is left as it is.
     """
-    if quantized_file.WEIGHTS not in origin and quantized_file.QUANTIZERS in origin:
+    if MetadataKey.WEIGHTS not in origin and MetadataKey.QUANTIZERS in origin:
         return recipe
-    sections = {"weights": quantized_file.WEIGHTS, "activations": quantized_file.ACTIVATIONS}
+    sections = {"weights": MetadataKey.WEIGHTS, "activations": MetadataKey.ACTIVATIONS}
     tables = {section: json.loads(origin.get(key, "{}")) for section, key in sections.items()}
     found = merge_layers([table_layer(tables, Path(), f"'{name}'")])
     return replace(recipe, weights=found.weights, activations=found.activations)
@@ -249,19 +247,19 @@ def _model_file(name: str, model: StoredModel) -> ModelEntry:
 
 
 def amax_summary(origin: Mapping[str, str]) -> AmaxSummary:
-    """Return the method of ranges in a model's quantized_file, which ``with_ranges_of`` checks."""
+    """Return the method of ranges in a model's metadata, which ``with_ranges_of`` checks."""
     settings: dict[str, float] = {}
-    if quantized_file.AMAX_PERCENTILE in origin:
-        settings["percentile"] = float(origin[quantized_file.AMAX_PERCENTILE])
-    if quantized_file.OVERRIDES in origin:
-        settings["overrides"] = len(json.loads(origin[quantized_file.OVERRIDES]))
+    if MetadataKey.AMAX_PERCENTILE in origin:
+        settings["percentile"] = float(origin[MetadataKey.AMAX_PERCENTILE])
+    if MetadataKey.OVERRIDES in origin:
+        settings["overrides"] = len(json.loads(origin[MetadataKey.OVERRIDES]))
     method, weights = (
-        origin.get(quantized_file.AMAX_METHOD, "unknown"),
-        origin.get(quantized_file.WEIGHT_AMAX, "max"),
+        origin.get(MetadataKey.AMAX_METHOD, "unknown"),
+        origin.get(MetadataKey.WEIGHT_AMAX, "max"),
     )
     text = method if weights == "max" else f"{method}, weights by {weights}"
-    if quantized_file.QUANTIZERS in origin:
-        text += f"; {origin[quantized_file.QUANTIZERS]}"
+    if MetadataKey.QUANTIZERS in origin:
+        text += f"; {origin[MetadataKey.QUANTIZERS]}"
     return AmaxSummary(text, settings)
 
 
@@ -290,12 +288,12 @@ def unusual_layers(origin: Mapping[str, str], name: str) -> dict[str, str]:
 
     Each comes with the reason why it is float, which is empty for an integer layer.
     """
-    if quantized_file.LAYERS not in origin:
+    if MetadataKey.LAYERS not in origin:
         return {}
     try:
-        found = decode(dict[str, list[str]], json.loads(origin[quantized_file.LAYERS]), quantized_file.LAYERS)
+        found = decode(dict[str, list[str]], json.loads(origin[MetadataKey.LAYERS]), MetadataKey.LAYERS)
     except (ValueError, RecursionError, ReportError) as error:
-        raise _damaged(name, quantized_file.LAYERS, error) from error
+        raise _damaged(name, MetadataKey.LAYERS, error) from error
     return {layer: reason for reason, layers in found.items() for layer in layers}
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from ptq_cli.calibdata.bind import is_step
 from ptq_cli.calibdata.dataset.batches import WHOLE
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.calibration.count_batches import STAGE, Counting
+from ptq_cli.calibration.count_batches import CALIBRATE_STAGE, Counting
 from ptq_cli.calibration.measure import measure_part, provenance_of, require_samples_seen, resume
 from ptq_cli.calibration.subject import CalibrationSubject, open_subject
 from ptq_cli.collectors.calibration_file import Calibration, calibration_bytes
@@ -154,11 +154,11 @@ def make_calibration(
         counting = replace(counting, after_batch=part.go_on)
     elif subject.dataset.is_resumable:
         every = resolved.recipe.runtime.checkpoint_every
-        tell = partial(work.tell, stage=STAGE)
+        tell = partial(work.tell, stage=CALIBRATE_STAGE)
         begun, initial, writer = resume(work.run.checkpoint, begun, subject.measured, every, tell)
         counting = replace(counting, checkpoints=writer, initial=initial)
     else:
-        work.tell(NO_CHECKPOINTS, STAGE)
+        work.tell(NO_CHECKPOINTS, CALIBRATE_STAGE)
     calibration = measure_part(subject, resolved, begun, counting)
     if part.group is not None:
         calibration = part.group.merge(calibration)

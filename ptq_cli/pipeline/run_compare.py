@@ -20,7 +20,7 @@ from ptq_cli.evaluation.report_changes import (
 )
 from ptq_cli.recipe.sections import GateSettings
 
-REPORT = "report.json"
+_REPORT = "report.json"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def names_of(paths: Sequence[Path]) -> tuple[str, ...]:
         ('a/ptq-run', 'b/ptq-run')
     """
     parts = [
-        path.parent.parts if path.name == REPORT and path.parent.parts else path.with_suffix("").parts
+        path.parent.parts if path.name == _REPORT and path.parent.parts else path.with_suffix("").parts
         for path in paths
     ]
     for length in range(1, max(map(len, parts)) + 1):
@@ -98,7 +98,7 @@ def names_of(paths: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _read(path: Path) -> _ReportOfRun:
-    file = path / REPORT if path.is_dir() else path
+    file = path / _REPORT if path.is_dir() else path
     report = read_document(Report, file)
     return _ReportOfRun(file, report, _analysis(file, report))
 

@@ -47,8 +47,7 @@ from ptq_cli.qdq.write.runtime_forms import (
     write_clamps_of_blocks,
     write_table_lookups,
 )
-from ptq_cli.recipe.declaration import ROUND
-from ptq_cli.recipe.quantizer_families import TENSOR
+from ptq_cli.recipe.declaration import ROUND, TENSOR
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
@@ -56,7 +55,7 @@ from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, reached_sqnr
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.recover_rounding import recover_weights
 from ptq_cli.recover.recovery_context import (
-    STAGE,
+    RECOVER_STAGE,
     Interruptions,
     RecoveryContext,
     RecoveryData,
@@ -320,7 +319,7 @@ def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: P
         return True
     lost = f"cost the outputs {found.weights_lose:.1f} dB" if found.weights_lose else "are good enough"
     note = f"{ROUND} left out: weights of 8 bits {lost}, and choosing them takes minutes"
-    progress(Progress(STAGE, 0, None, note))
+    progress(Progress(RECOVER_STAGE, 0, None, note))
     return False
 
 

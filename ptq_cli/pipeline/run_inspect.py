@@ -33,7 +33,7 @@ from ptq_cli.qdq.proof.stored_layers import (
     stored_formats,
 )
 from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.read.quantized_file import FLOAT_SHA256, QUANTIZERS, is_quantized, named
+from ptq_cli.qdq.read.quantized_file import MetadataKey, is_quantized, named
 from ptq_cli.qdq.read.stored_constants import dynamic_parts, product_of, with_products
 from ptq_cli.setup.example_inputs import Shapes
 from ptq_cli.setup.float_model import float_model_of, open_source
@@ -145,8 +145,10 @@ def run_inspect(request: Request) -> Inspection:
         return _inspect_float(source, resolved, dataset)
     # What is float in a model that ptq made was left so; in any other it would be quantized beside the pairs.
     noted = already.metadata_props
-    is_looked_up = QUANTIZERS in noted and not _has_integers_without_pairs(already)
-    if FLOAT_SHA256 not in noted or is_looked_up:  # A weight that is looked up is shown as one again.
+    is_looked_up = MetadataKey.QUANTIZERS in noted and not _has_integers_without_pairs(already)
+    if (
+        MetadataKey.FLOAT_SHA256 not in noted or is_looked_up
+    ):  # A weight that is looked up is shown as one again.
         with suppress(NothingToQuantizeError):
             return _inspect_float(source, resolved, dataset)
     notes = note_told_axes(already, resolved.recipe.data.batch_axis, source.file.path.name)

@@ -45,7 +45,7 @@ from ptq_cli.pipeline.evaluation.opened_pass import (
 from ptq_cli.pipeline.evaluation.quantized_models import open_evaluation_subject
 from ptq_cli.pipeline.evaluation.reports import EvaluationResult, make_reports
 from ptq_cli.pipeline.evaluation.shards import (
-    AGAIN,
+    RUN_SHARD_AGAIN,
     NamedShard,
     ShardFacts,
     first_difference,
@@ -308,7 +308,9 @@ def _recipe_table(facts: ShardFacts, name: str) -> dict[str, dict[str, object]]:
     try:
         return parse_toml(facts.recipe)
     except ValueError as error:
-        raise EvaluationFileError(f"{name} is damaged: its recipe is not valid TOML", hint=AGAIN) from error
+        raise EvaluationFileError(
+            f"{name} is damaged: its recipe is not valid TOML", hint=RUN_SHARD_AGAIN
+        ) from error
 
 
 def _layer(named: NamedShard, base: Path) -> RecipeLayer:
@@ -342,7 +344,7 @@ def _summary(first: NamedShard, opened: OpenedModels) -> SetSummary:
     if len(facts.axes) != len(found.outputs):
         raise EvaluationFileError(
             f"{first.name} is damaged: it has {len(facts.axes)} outputs, the model has {len(found.outputs)}",
-            hint=AGAIN,
+            hint=RUN_SHARD_AGAIN,
         )
     return found
 

@@ -33,7 +33,7 @@ from ptq_cli.plan.target.rules import QNN, Target
 from ptq_cli.qdq.proof.operators import in_blocks, prove_operators
 from ptq_cli.qdq.proof.portable_sums import portable_sums
 from ptq_cli.qdq.proof.target_faults import Fault, target_faults
-from ptq_cli.qdq.read.quantized_file import VERSION, open_quantized
+from ptq_cli.qdq.read.quantized_file import MetadataKey, open_quantized
 from ptq_cli.recipe.recipe_layers import file_layer
 from ptq_cli.runtime.engine import Engine, Kernel
 from ptq_cli.runtime.engine_registry import engine_of, measuring_engine
@@ -172,7 +172,7 @@ def _require_opset(graph: ir.Model, target: Target, path: Path) -> None:
 
 
 def _maker(graph: ir.Model) -> str:
-    version = graph.metadata_props.get(VERSION)
+    version = graph.metadata_props.get(MetadataKey.VERSION)
     if version is not None:
         return f"ptq {version}"
     return " ".join(filter(None, (graph.producer_name, graph.producer_version)))

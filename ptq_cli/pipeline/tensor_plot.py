@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SUFFIXES = (".png", ".svg")
-COLUMNS = 256
+_SUFFIXES = (".png", ".svg")
+_COLUMNS = 256
 INCHES = (9.0, 5.0)
 DOTS_PER_INCH = 150
 STYLE: Any = {"svg.hashsalt": "ptq", "font.size": 10.0}
@@ -39,7 +39,7 @@ def require_plot(path: Path) -> None:
         ptq_cli.core.errors.UsageError: PTQ-USAGE-001: expected a .png or .svg file for the plot, got 'x.pdf'
         hint: for example: --plot tensor.svg
     """
-    if path.suffix.lower() not in SUFFIXES:
+    if path.suffix.lower() not in _SUFFIXES:
         raise UsageError(
             f"expected a .png or .svg file for the plot, got '{path}'", hint="for example: --plot tensor.svg"
         )
@@ -105,7 +105,7 @@ def _draw_counts(axes: "Axes", tensor: TensorView) -> None:
     if histogram is None or not histogram.counts.size:
         axes.text(0.5, 0.5, "no histogram", transform=axes.transAxes, ha="center")
         return
-    edges = np.linspace(min(statistics.low, 0.0), max(statistics.high, 0.0), COLUMNS + 1)
+    edges = np.linspace(min(statistics.low, 0.0), max(statistics.high, 0.0), _COLUMNS + 1)
     counts = counts_between(signed_bins(statistics, histogram), edges)
     axes.stairs(counts, edges, fill=True, color="#999999")
     axes.set_yscale("log")

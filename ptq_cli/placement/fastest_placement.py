@@ -69,17 +69,17 @@ class MachineProfile:
 
 
 MERGING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")
-ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid", "Sigmoid", "Tanh", "Softplus")
+_ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "HardSwish", "HardSigmoid", "Sigmoid", "Tanh", "Softplus")
 OUTSIDE = -1  # the reader of an output
-INTEGER, FLOAT = "integer", "float"
+_INTEGER, _FLOAT = "integer", "float"
 NEVER = 1e12  # microseconds: more than anything takes
 WORTH = 0.98  # of the faster whole model's time that a mix may take: a smaller gain is within the error
-MOST_ROUNDS = 40
+_MOST_ROUNDS = 40
 LEADING = ("compute", "join", "stored")  # kinds of a target's rules that compute; the others follow them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unit:
+class PlacedUnit:
     """Nodes that are placed together.
 
     Attributes:
@@ -112,7 +112,7 @@ class Edge:
 class Circuit:
     """The units of a graph and the tensors between them."""
 
-    units: tuple[Unit, ...]
+    units: tuple[PlacedUnit, ...]
     edges: tuple[Edge, ...]
 
 
@@ -141,7 +141,7 @@ def circuit_of(
     for nodes in members:
         names = tuple(node.name or "" for node in nodes)
         units.append(
-            Unit(
+            PlacedUnit(
                 nodes=names,
                 choices=tuple(name for name in names if name in quantized),
                 floating=sum(floating.get(name, 0.0) for name in names),
@@ -157,14 +157,14 @@ def _leader(node: ir.Node) -> ir.Node | None:
     """Return the node that this one is placed with: the one whose result it is an activation function of."""
     source = node.inputs[0] if node.inputs else None
     before = source.producer() if source is not None else None
-    if node.op_type in ACTIVATIONS and before is not None and before.op_type in MERGING:
+    if node.op_type in _ACTIVATIONS and before is not None and before.op_type in MERGING:
         return (
             before if source is not None and (sole_reader(source) is node or _gates(node, source)) else None
         )
     if node.op_type == "Mul":  # x * sigmoid(x)
         for gate, x in ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])):
             made = gate.producer() if gate is not None else None
-            if made is not None and made.op_type in ACTIVATIONS and made.inputs[0] is x:
+            if made is not None and made.op_type in _ACTIVATIONS and made.inputs[0] is x:
                 return made
     return None
 
@@ -209,8 +209,8 @@ def cheapest(
     Units in ``integer`` must be integer, those in ``floating`` float; those without a choice are anyway.
 
     Example:
-        >>> from ptq_cli.placement.fastest_placement import Unit
-        >>> units = [Unit(nodes=(n,), choices=(n,), floating=f, integer=i) for n, f, i in
+        >>> from ptq_cli.placement.fastest_placement import PlacedUnit
+        >>> units = [PlacedUnit(nodes=(n,), choices=(n,), floating=f, integer=i) for n, f, i in
         ...     (("slow", 10.0, 40.0), ("fast", 90.0, 30.0))]
         >>> between = Edge(tensor="t", source=0, readers=(1,), elements=1000)
         >>> sorted(cheapest(Circuit(tuple(units), (between,)), Seam(5.0, 0.001)))
@@ -221,14 +221,14 @@ def cheapest(
     import networkx  # takes a sixth of a second, and most exports place nothing by time
 
     graph = networkx.DiGraph()
-    graph.add_nodes_from((INTEGER, FLOAT))
+    graph.add_nodes_from((_INTEGER, _FLOAT))
     for index, unit in enumerate(circuit.units):
         must_float = not unit.choices or index in floating
-        graph.add_edge(index, FLOAT, capacity=NEVER if must_float else unit.integer)
-        graph.add_edge(INTEGER, index, capacity=NEVER if index in integer else unit.floating)
+        graph.add_edge(index, _FLOAT, capacity=NEVER if must_float else unit.integer)
+        graph.add_edge(_INTEGER, index, capacity=NEVER if index in integer else unit.floating)
     for edge in circuit.edges:
-        source = FLOAT if edge.source is None else edge.source
-        readers = [FLOAT if reader == OUTSIDE else reader for reader in edge.readers]
+        source = _FLOAT if edge.source is None else edge.source
+        readers = [_FLOAT if reader == OUTSIDE else reader for reader in edge.readers]
         cost = seam.cost(edge)
         # Each pays once for all its readers: through a node that follows the first of them.
         quantized, dequantized = ("quantized", edge.tensor), ("dequantized", edge.tensor)
@@ -237,7 +237,7 @@ def cheapest(
         for reader in readers:
             graph.add_edge(reader, quantized)  # Without a capacity: it is never cut.
             graph.add_edge(dequantized, reader)
-    _, (side, _) = networkx.minimum_cut(graph, INTEGER, FLOAT)
+    _, (side, _) = networkx.minimum_cut(graph, _INTEGER, _FLOAT)
     return frozenset(node for node in side if isinstance(node, int))
 
 
@@ -285,7 +285,7 @@ def fastest_placement(
     circuit, excluded = circuit_of_profile(model, plan, profile), _in_float(model, plan, target)
     seam, leading = Seam(profile.seam_fixed, profile.seam_element), _leading(model, target)
     integer, floating = frozenset[int](), frozenset[int]()
-    for _ in range(MOST_ROUNDS):
+    for _ in range(_MOST_ROUNDS):
         chosen = cheapest(circuit, seam, integer=integer, floating=floating)
         reasons = _reasons(circuit, chosen, leading)
         found = _planned(model, target, {**excluded, **reasons})

@@ -28,7 +28,7 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.neighbors import Rules, clamp_behind, moved_inputs, moved_to
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM, Target
-from ptq_cli.qdq.write.operator_forms import Values, clamped_sum, hard_swish
+from ptq_cli.qdq.write.operator_forms import TableValues, clamped_sum, hard_swish
 from ptq_cli.recipe.quantizer_families import ActivationFamily, ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
 
@@ -155,7 +155,7 @@ def _levels(site: ActivationSite) -> int:
 
 
 MOST_NOISE = 1.0  # dB that an integer form may add to the noise of an operator's result
-POINTS = 1024  # between the smallest and the largest value, where no histogram says how they are spread
+_POINTS = 1024  # between the smallest and the largest value, where no histogram says how they are spread
 
 
 def without_noisy_forms(
@@ -213,8 +213,8 @@ def added_noise(statistics: TensorStatistics, before: QuantParameters, after: Qu
     return 10.0 * math.log10(integer / floating) if floating else math.inf
 
 
-def _values(statistics: TensorStatistics) -> tuple[Values, Values]:
+def _values(statistics: TensorStatistics) -> tuple[TableValues, TableValues]:
     if statistics.histogram is None:
-        return np.linspace(statistics.low, statistics.high, POINTS), np.ones(POINTS)
+        return np.linspace(statistics.low, statistics.high, _POINTS), np.ones(_POINTS)
     bins = signed_bins(statistics, statistics.histogram)
     return (bins.low + bins.high) / 2, bins.counts.astype(np.float64)

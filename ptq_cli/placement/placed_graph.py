@@ -12,7 +12,7 @@ from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.pair_operators import DYNAMIC_LSTM, KERNEL_PARAMETERS, dequantized_by
 from ptq_cli.placement.planning import Planning, settled_plan
-from ptq_cli.placement.ranges import Bounds, never_seen
+from ptq_cli.placement.ranges import ReaderBounds, never_seen
 from ptq_cli.placement.target_limits import require_alike
 from ptq_cli.placement.tensor_settings import TensorRecipe, TensorSettings, tensor_settings
 from ptq_cli.placement.weight_families import (
@@ -55,7 +55,7 @@ class Placement:
     opset: int
     never_run: Mapping[str, str] = field(default_factory=dict)
     float_type: str = FLOAT32
-    within: Mapping[str, Bounds] = field(default_factory=dict)
+    within: Mapping[str, ReaderBounds] = field(default_factory=dict)
 
     @property
     def weight_counts(self) -> dict[str, int]:

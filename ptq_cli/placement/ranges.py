@@ -25,27 +25,29 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizer_families import ActivationFamily
 from ptq_cli.recipe.sections import AmaxSettings
 
-Bounds = tuple[float, float]  # the lowest and the highest value that matter; infinite where all do
-UNBOUNDED: Bounds = (-math.inf, math.inf)
-Values = npt.NDArray[np.float64]
+ReaderBounds = tuple[float, float]  # the lowest and the highest value that matter; infinite where all do
+UNBOUNDED: ReaderBounds = (-math.inf, math.inf)
+_Values = npt.NDArray[np.float64]
 
 # Where functions are looked at: those that are flat are so beyond 32, the others are far away at 700.
-POINTS: Values = np.concatenate([[-700.0], np.arange(-3200, 3201) / 100.0, [700.0]])
-STEPS = 0.5  # of the result's grid: rounding moves it by as much
+_POINTS: _Values = np.concatenate([[-700.0], np.arange(-3200, 3201) / 100.0, [700.0]])
+_STEPS = 0.5  # of the result's grid: rounding moves it by as much
 ROUNDING = 1e-9  # of the functions here, where the result is not rounded at all
 
 
-def reader_bounds(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters]) -> dict[str, Bounds]:
+def reader_bounds(
+    model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters]
+) -> dict[str, ReaderBounds]:
     """Return the bounds of the sources whose grids reach beyond what their readers can tell.
 
-    Values beyond may be clipped to them: that moves the result of no reader by more than ``STEPS`` of its own
-    grid, which it is rounded to anyway. A result that stays float moves by nothing.
+    Values beyond may be clipped to them: that moves the result of no reader by more than ``_STEPS`` of its
+    own grid, which it is rounded to anyway. A result that stays float moves by nothing.
 
     Edge case:
         A tensor that anything else reads, or that is an output of the model, has no bounds.
     """
     values = {value.name or "": value for value in every_value(model.graph)}
-    found: dict[str, Bounds] = {}
+    found: dict[str, ReaderBounds] = {}
     for source in plan.sources:
         tensors = [name for name, site in plan.activations.items() if site.source == source]
         bounds = [_of_tensor(values[name], source, plan, grids) for name in tensors]
@@ -57,7 +59,9 @@ def reader_bounds(model: ir.Model, plan: Plan, grids: Mapping[str, QuantParamete
     return found
 
 
-def _of_tensor(value: ir.Value, source: str, plan: Plan, grids: Mapping[str, QuantParameters]) -> Bounds:
+def _of_tensor(
+    value: ir.Value, source: str, plan: Plan, grids: Mapping[str, QuantParameters]
+) -> ReaderBounds:
     if value.is_graph_output() or plan.activations[value.name or ""].symmetric:
         return UNBOUNDED
     low, high = math.inf, -math.inf
@@ -69,21 +73,21 @@ def _of_tensor(value: ir.Value, source: str, plan: Plan, grids: Mapping[str, Qua
         if function is None:
             return UNBOUNDED
         step = float(grids[result.source].scale) if result is not None else 0.0
-        found = saturated(function, STEPS * step)
+        found = saturated(function, _STEPS * step)
         low, high = min(low, found[0]), max(high, found[1])
     return (low, high) if low < high else UNBOUNDED
 
 
-def saturated(function: Callable[[Values], Values], tolerance: float) -> Bounds:
+def saturated(function: Callable[[_Values], _Values], tolerance: float) -> ReaderBounds:
     """Return the values before and behind which a function changes by at most a tolerance.
 
     Example:
         >>> saturated(FUNCTIONS["HardSwish"], 0.0), saturated(np.tanh, 0.01)
         ((-3.0, inf), (-2.65, 2.65))
     """
-    found = function(POINTS)
+    found = function(_POINTS)
     ends = []
-    for points, made in ((POINTS, found), (POINTS[::-1], found[::-1])):
+    for points, made in ((_POINTS, found), (_POINTS[::-1], found[::-1])):
         moved = np.abs(made - made[0]) > tolerance + ROUNDING
         # Of a function that never changes, or changes at once, nothing is known.
         first = int(moved.argmax())
@@ -91,7 +95,7 @@ def saturated(function: Callable[[Values], Values], tolerance: float) -> Bounds:
     return -math.inf if ends[0] == math.inf else ends[0], ends[1]
 
 
-def _function_of(node: ir.Node, value: ir.Value) -> Callable[[Values], Values] | None:
+def _function_of(node: ir.Node, value: ir.Value) -> Callable[[_Values], _Values] | None:
     """Function that a reader computes of a value alone, if it is flat somewhere."""
     if node.domain:
         return None
@@ -110,22 +114,22 @@ def _function_of(node: ir.Node, value: ir.Value) -> Callable[[Values], Values] |
     return FUNCTIONS.get(node.op_type)
 
 
-def _ends(grid: QuantParameters) -> Bounds:
+def _ends(grid: QuantParameters) -> ReaderBounds:
     low, high = (
         (end - int(grid.zero_point)) * float(grid.scale) for end in (grid.format.qmin, grid.format.qmax)
     )
     return low, high
 
 
-def _sigmoid(x: Values) -> Values:
+def _sigmoid(x: _Values) -> _Values:
     return np.asarray(1.0 / (1.0 + np.exp(-x)))
 
 
-def _gelu(x: Values) -> Values:
+def _gelu(x: _Values) -> _Values:
     return np.asarray([value * 0.5 * (1.0 + math.erf(value / math.sqrt(2.0))) for value in x.tolist()])
 
 
-FUNCTIONS: Mapping[str, Callable[[Values], Values]] = {
+FUNCTIONS: Mapping[str, Callable[[_Values], _Values]] = {
     "Gelu": _gelu,
     "HardSwish": lambda x: x * np.clip(x / 6.0 + 0.5, 0.0, 1.0),
     "Sigmoid": _sigmoid,
@@ -136,7 +140,7 @@ FUNCTIONS: Mapping[str, Callable[[Values], Values]] = {
 
 # Operators whose result has all the values of their first input and no others, and those with some of them.
 VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-PARTS = frozenset({"Gather", "MaxPool", "Slice", "Split"})
+_PARTS = frozenset({"Gather", "MaxPool", "Slice", "Split"})
 
 
 def with_moved_statistics(calibration: Calibration, graph: ir.Graph) -> Calibration:
@@ -173,7 +177,7 @@ def with_statistics_of_parts(calibration: Calibration, plan: Plan, graph: ir.Gra
     missing = set(plan.measured) - set(statistics)
     for node in graph if missing else ():
         whole = (
-            node.inputs[0].name if node.op_type in PARTS and node.domain == "" and node.inputs[0] else None
+            node.inputs[0].name if node.op_type in _PARTS and node.domain == "" and node.inputs[0] else None
         )
         if whole in statistics:
             own = replace(statistics[whole], channels=None)
@@ -181,7 +185,7 @@ def with_statistics_of_parts(calibration: Calibration, plan: Plan, graph: ir.Gra
     return replace(calibration, statistics=statistics) if missing else calibration
 
 
-MOST_NAMES = 5  # that an error lists
+_MOST_NAMES = 5  # that an error lists
 
 
 def decide_activations(
@@ -190,7 +194,7 @@ def decide_activations(
     calibration: Calibration,
     families: Mapping[str, ActivationFamily] | None = None,
     rules: ScaleRules = ANY_SCALE,
-    within: Mapping[str, Bounds] = MappingProxyType({}),
+    within: Mapping[str, ReaderBounds] = MappingProxyType({}),
 ) -> dict[str, Decision]:
     """Return the decision for each tensor whose statistics decide; without ``families`` all are scaled.
 
@@ -241,8 +245,8 @@ def require_ranges(plan: Plan, calibration: Calibration) -> None:
     """Raise if nothing says what the range of a tensor is that is quantized."""
     missing = [name for name in plan.measured if name not in calibration.statistics]
     if missing:
-        shown = ", ".join(f"'{name}'" for name in missing[:MOST_NAMES])
-        more = f" and {len(missing) - MOST_NAMES:,} more" if len(missing) > MOST_NAMES else ""
+        shown = ", ".join(f"'{name}'" for name in missing[:_MOST_NAMES])
+        more = f" and {len(missing) - _MOST_NAMES:,} more" if len(missing) > _MOST_NAMES else ""
         hint = (
             f"run ptq calibrate again with --target {plan.target} and the same --exclude and --set override"
         )

@@ -21,7 +21,7 @@ from ptq_cli.recipe.quantizer_settings import DEFAULT_QUANTIZER, overridden
 from ptq_cli.recipe.quantizer_settings import described as described_family
 from ptq_cli.recipe.sections import WeightSettings
 
-BYTE, HALF_BYTE = 8, 4  # bits
+_BYTE, _HALF_BYTE = 8, 4  # bits
 MATRIX = 2  # axes
 
 
@@ -35,7 +35,7 @@ def within_bits(settings: WeightSettings, rule: WeightRule) -> WeightSettings:
         4
     """
     family = FAMILIES.get(settings.quantizer or DEFAULT_QUANTIZER)
-    if settings.bits is not None or rule.bits == BYTE:
+    if settings.bits is not None or rule.bits == _BYTE:
         return settings
     if family is None or not family.weights.takes_bits_of_target:  # An unknown name is refused later.
         return settings
@@ -71,11 +71,11 @@ def _require_format(family: ScaledWeights, site: WeightSite, target: Target, rul
 
 
 def _require_blocks(family: ScaledWeights, site: WeightSite, target: Target, rule: WeightRule) -> None:
-    if family.block_size is not None and rule.blocks and family.bits > HALF_BYTE:
+    if family.block_size is not None and rule.blocks and family.bits > _HALF_BYTE:
         raise TargetOverrideError(
-            f"target '{target.name}' supports blocks for weights up to {HALF_BYTE} bits, and '{site.node}' "
+            f"target '{target.name}' supports blocks for weights up to {_HALF_BYTE} bits, and '{site.node}' "
             f"asks for {described_family(family)}",
-            hint=f"ask for {HALF_BYTE} bits or fewer, or leave block_size out",
+            hint=f"ask for {_HALF_BYTE} bits or fewer, or leave block_size out",
         )
     if family.block_size is not None and not rule.blocks:
         raise TargetOverrideError(
@@ -128,7 +128,7 @@ def require_activation(family: ActivationFamily, site: ActivationSite, target: T
     if not isinstance(family, ScaledActivations):
         return
     rule = target.activation
-    if family.bits is not None and family.bits < BYTE and not rule.clipped:
+    if family.bits is not None and family.bits < _BYTE and not rule.clipped:
         raise TargetOverrideError(
             f"target '{target.name}' has activations of {site.format.bits} bits, and '{site.tensor}' asks "
             f"for {family.bits}",

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import onnx_ir as ir
 
-from ptq_cli.amax.method_registry import AUTO
+from ptq_cli.amax.method_registry import AUTO_METHOD
 from ptq_cli.amax.overrides import Meant, OverridesByName, described, require_matches, settings_for
 from ptq_cli.models.graph_reading import constant_shape, every_node, names_around
 from ptq_cli.placement.target_limits import (
@@ -134,9 +134,9 @@ def decided_layers(
             yield name, found[-1]
 
 
-Names = tuple[str, ...]
-Key = TypeVar("Key")
-Item = TypeVar("Item")
+_Names = tuple[str, ...]
+_Key = TypeVar("_Key")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class TensorSettings:
 
     activations: Mapping[str, AmaxSettings]
     weights: Mapping[WeightSite, AmaxSettings]
-    overridden: Names
+    overridden: _Names
     activation_families: Mapping[str, ActivationFamily]
     weight_families: Mapping[WeightSite, WeightFamily]
     excluded: Mapping[str, str]
@@ -219,7 +219,7 @@ class TensorSettings:
         )
 
 
-def _also_under(old_keys: Mapping[Key, Key], settings: Mapping[Key, Item]) -> dict[Key, Item]:
+def _also_under(old_keys: Mapping[_Key, _Key], settings: Mapping[_Key, _Item]) -> dict[_Key, _Item]:
     return {**settings, **{new: settings[old] for new, old in old_keys.items()}}
 
 
@@ -365,4 +365,4 @@ def _differ(one: AmaxSettings, other: AmaxSettings, method: str) -> bool:
     """Whether two settings decide differently, where ``method`` names the field that counts."""
     if getattr(one, method) != getattr(other, method):
         return True
-    return one.percentile != other.percentile and getattr(one, method) in (AUTO, "percentile")
+    return one.percentile != other.percentile and getattr(one, method) in (AUTO_METHOD, "percentile")

@@ -15,12 +15,12 @@ from ptq_cli.amax.choice import bits_before_point
 from ptq_cli.amax.decide import ANY_SCALE, ScaleRules
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
 from ptq_cli.core.errors import RecipeValueError
-from ptq_cli.core.formats import FLOAT4_E2M1, FLOATS, FloatFormat, IntegerFormat
+from ptq_cli.core.formats import BYTE, FLOAT4_E2M1, FLOATS, FloatFormat, IntegerFormat
 from ptq_cli.core.pair_sums import within_pairs
 from ptq_cli.models.files.mapped_constants import is_turned
 from ptq_cli.models.graph_reading import constant_shape, every_node
 from ptq_cli.models.opset import QUARTER_BYTE_OPSET
-from ptq_cli.models.pair_operators import BLOCK
+from ptq_cli.models.pair_operators import FP4_BLOCK
 from ptq_cli.placement.target_limits import MATRIX, block_rule
 from ptq_cli.placement.tensor_settings import TensorSettings
 from ptq_cli.plan.embedding_tables import table_bits, table_sites, tied_tables
@@ -29,7 +29,6 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.target_faults import FLOAT_OPSETS
 from ptq_cli.qdq.write.block_weights import BlockQuantizer, TwoLevelQuantizer
 from ptq_cli.qdq.write.weight_quantizer import (
-    BYTE,
     HALF_BYTE,
     PACKED_OPSET,
     QUARTER_BYTE,
@@ -43,10 +42,9 @@ from ptq_cli.qdq.write.weight_quantizer import (
     storage_bits,
     weight_ranges,
 )
-from ptq_cli.recipe.declaration import FLOAT, STATIC
+from ptq_cli.recipe.declaration import FLOAT, STATIC, TENSOR
 from ptq_cli.recipe.quantizer_families import (
     PLAIN,
-    TENSOR,
     CenterWeights,
     DorefaWeights,
     FixedPointWeights,
@@ -102,7 +100,7 @@ def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) ->
 def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) -> WeightSite:
     found = _formatted(site, family)
     if found.format == FLOAT4_E2M1:  # Its blocks lie along the inputs, whose products are added.
-        return replace(found, axis=1 - (site.axis or 0), block_size=BLOCK)
+        return replace(found, axis=1 - (site.axis or 0), block_size=FP4_BLOCK)
     if family.block_size is not None:
         return _in_blocks(found, family.block_size, shape)
     if family.granularity == TENSOR:
@@ -299,7 +297,7 @@ def _required(parameters: QuantParameters | None) -> QuantParameters:
 
 # MatMulNBits of ONNX Runtime 1.31 gives wrong numbers for 2 bits if their number is not a multiple of it.
 OUTPUTS_OF_QUARTERS = 4
-TABLE = "Gather"
+_TABLE = "Gather"
 
 
 def formatted_sites(
@@ -431,7 +429,7 @@ def _is_stored(model: ir.Model, site: WeightSite, settings: TensorSettings, targ
     family = settings.weight_families.get(site)
     if family is None or site.node in settings.excluded or not isinstance(family, ScaledWeights):
         return False
-    if block_rule(family, target, TABLE, settings.modes.get(site.node, STATIC)) is None:
+    if block_rule(family, target, _TABLE, settings.modes.get(site.node, STATIC)) is None:
         return False
     table = model.graph.initializers[site.tensor].const_value
     return table is not None and int(table.shape.numpy()[1]) % (family.block_size or 1) == 0

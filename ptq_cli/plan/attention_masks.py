@@ -15,13 +15,13 @@ from ptq_cli.models.graph_reading import input_at
 
 MASKED = "reads an attention mask, whose huge constant does not fit into an 8-bit range"
 SENTINEL = 1e4  # magnitudes from here on are masks: -1e4 is common in float16, -3.4e38 and -inf in float32
-SEARCH_DEPTH = 12  # operators between a mask and its Add, or an Add and whoever reads masked scores
-MOVERS = {"Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose"}
-MOVERS |= {"Cast", "CastLike", "Concat", "Split", "Unsqueeze"}
+_SEARCH_DEPTH = 12  # operators between a mask and its Add, or an Add and whoever reads masked scores
+_MOVERS = {"Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Tile", "Transpose"}
+_MOVERS |= {"Cast", "CastLike", "Concat", "Split", "Unsqueeze"}
 MASK_CARRIERS = {"Add", "Clip", "Div", "Max", "Min", "Mul", "Neg", "Not", "Pad", "Sub", "Trilu", "Where"}
-MASK_CARRIERS |= MOVERS
-SCALERS = {"Div", "Mul", "Neg"}  # a masked score times a number is still a masked score
-FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
+MASK_CARRIERS |= _MOVERS
+_SCALERS = {"Div", "Mul", "Neg"}  # a masked score times a number is still a masked score
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE)
 
 
 def adds_mask(node: ir.Node) -> bool:
@@ -48,18 +48,18 @@ def carries_mask(value: ir.Value) -> bool:
 
 
 def _holds_scores_of(node: ir.Node) -> bool:
-    if node.op_type in MOVERS:
+    if node.op_type in _MOVERS:
         return True
     constants = [item for item in node.inputs if item is not None and item.const_value is not None]
     if node.op_type == "Max":  # max(scores, the type's minimum), which some models write
         return any(_holds_sentinel(item) for item in constants)
-    return node.op_type in SCALERS and len(constants) >= len(node.inputs) - 1
+    return node.op_type in _SCALERS and len(constants) >= len(node.inputs) - 1
 
 
 def _reached(value: ir.Value, through: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
     """Yield a value and the values that such nodes compute it from, the nearest first, each once."""
     seen, level = {value}, [value]
-    for _ in range(SEARCH_DEPTH + 1):
+    for _ in range(_SEARCH_DEPTH + 1):
         yield from level
         nodes = [item.producer() for item in level]
         found = [item for node in nodes if node is not None and through(node) for item in node.inputs]
@@ -78,7 +78,7 @@ def _is_mask(value: ir.Value) -> bool:
 
 def _is_sentinel(value: ir.Value) -> bool:
     """Tell whether a value is a huge constant, including one that gets its shape at run time."""
-    for item in _reached(value, lambda node: node.op_type in MOVERS | {"Neg"}):
+    for item in _reached(value, lambda node: node.op_type in _MOVERS | {"Neg"}):
         if _holds_sentinel(item):
             return True
         producer = item.producer()
@@ -98,7 +98,7 @@ def _is_of_truth(value: ir.Value) -> bool:
 
 def _is_tiny(value: ir.Value) -> bool:
     constant = value.const_value
-    if constant is None or constant.dtype not in FLOATS:
+    if constant is None or constant.dtype not in _FLOATS:
         return False
     array = np.abs(np.asarray(constant.numpy(), np.float64))
     return bool(array.size) and bool(0.0 < array.max() <= 1.0 / SENTINEL)
@@ -111,7 +111,7 @@ _HUGE: WeakKeyDictionary[ir.TensorProtocol, bool] = WeakKeyDictionary()
 
 def _holds_sentinel(value: ir.Value) -> bool:
     constant = value.const_value
-    if constant is None or constant.dtype not in FLOATS:
+    if constant is None or constant.dtype not in _FLOATS:
         return False
     if constant not in _HUGE:
         _HUGE[constant] = _is_huge(np.asarray(constant.numpy()))

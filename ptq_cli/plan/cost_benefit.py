@@ -25,7 +25,7 @@ Planned = Callable[[Mapping[str, str]], Plan]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostModel:
+class _CostModel:
     """Bytes of what is added to a file, and time of what is computed, in multiply-accumulates.
 
     A multiply-accumulate stands for the time that an int8 kernel saves on one. Each ``names_of_…`` is how
@@ -73,7 +73,7 @@ class CostModel:
 
 
 # Measured: docs/decisions/0009-layers-that-stay-float.md, per_integer: docs/decisions/0032-activations.md.
-COSTS = CostModel(
+COSTS = _CostModel(
     pair_bytes=390,
     names_of_pair=14,
     constant_bytes=220,

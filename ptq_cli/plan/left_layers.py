@@ -10,9 +10,9 @@ from ptq_cli.core.errors import NothingToQuantizeError
 from ptq_cli.core.formats import FLOAT4_E2M1
 from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, labeled_graphs
 from ptq_cli.models.pair_operators import (
-    BLOCK,
     DEQUANTIZE,
     DYNAMIC_LSTM,
+    FP4_BLOCK,
     QUANTIZE,
     QUANTIZING,
     dequantized_by,
@@ -22,7 +22,7 @@ from ptq_cli.plan.neighbors import Rules
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 
-FLOAT_MODEL = "pass the float model that it was made from"
+PLAIN_FLOAT_MODEL = "pass the float model that it was made from"
 
 
 def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
@@ -37,7 +37,7 @@ def quantizing_nodes(graph: ir.Graph) -> list[ir.Node]:
 def quantized_already(node: ir.Node) -> NothingToQuantizeError:
     """Return the error to raise for a model that leaves nothing to quantize."""
     return NothingToQuantizeError(
-        f"the model is already quantized: it has {node.op_type} '{node.name}'", hint=FLOAT_MODEL
+        f"the model is already quantized: it has {node.op_type} '{node.name}'", hint=PLAIN_FLOAT_MODEL
     )
 
 
@@ -176,7 +176,7 @@ def _blocks_refusal(node: ir.Node, format: str, shape: tuple[int, ...]) -> str:
     if len(shape) != 2 or bool(node.attributes.get_int("transA", 0)):
         return f"{format} is for products of an activation with a constant matrix"
     inputs = shape[node.attributes.get_int("transB", 0)]
-    return f"it has {inputs} inputs, which blocks of {BLOCK} do not divide" if inputs % BLOCK else ""
+    return f"it has {inputs} inputs, which blocks of {FP4_BLOCK} do not divide" if inputs % FP4_BLOCK else ""
 
 
 def kernel_refusal(op_type: str, rule: OpRule, target: Target, format: str, shape: tuple[int, ...]) -> str:

@@ -148,7 +148,7 @@ def _count(node: ir.Node, sizes: _NodeShapes) -> int:
         return 0
     if node.domain not in ONNX_DOMAINS:
         raise _UnknownError(f"what {node.op_type} of domain '{node.domain}' computes is not known")
-    counter = COUNTERS.get(node.op_type)
+    counter = _COUNTERS.get(node.op_type)
     return counter(node, sizes) if counter is not None else 0
 
 
@@ -219,7 +219,7 @@ def _refuse(node: ir.Node, sizes: _NodeShapes) -> int:  # noqa: ARG001 - a count
 
 
 # By operator. ``QLinearMatMul`` has its second matrix as input 3, and no attribute; the first is input 0.
-COUNTERS: Mapping[str, Counter] = {
+_COUNTERS: Mapping[str, Counter] = {
     operator: counter
     for counter, operators in (
         (_convolution(1), "Conv FusedConv NhwcFusedConv ConvInteger DeformConv"),

@@ -19,10 +19,10 @@ QUICKER_SILU = (
     "x * sigmoid(x) stays float: ONNX Runtime's own operator for it, QuickGelu, is faster than integers"
 )
 FUSED = ": if ONNX Runtime's optimizer created it, quantize the model from before the optimization"
-SEARCH_DEPTH = 8  # operators from one whose result may be an angle to a Sin or Cos
-MOVERS = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose"}
-MOVERS |= {"Cast", "Unsqueeze"}
-SCALERS = {"Add", "Div", "Mul", "Sub"}  # an angle times or plus a constant is an angle
+_SEARCH_DEPTH = 8  # operators from one whose result may be an angle to a Sin or Cos
+_MOVERS = {"Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose"}
+_MOVERS |= {"Cast", "Unsqueeze"}
+_SCALERS = {"Add", "Div", "Mul", "Sub"}  # an angle times or plus a constant is an angle
 
 
 def integers_refusal(node: ir.Node) -> str:
@@ -158,7 +158,7 @@ def angle_refusal(node: ir.Node) -> str:
     """
     found: set[str] = set()
     level = [node.outputs[0]]
-    for _ in range(SEARCH_DEPTH):
+    for _ in range(_SEARCH_DEPTH):
         readers = list(dict.fromkeys(reader for value in level for reader, _ in value.uses()))
         found.update(reader.op_type for reader in readers)
         level = [reader.outputs[0] for reader in readers if _keeps_angle(reader)]
@@ -168,9 +168,9 @@ def angle_refusal(node: ir.Node) -> str:
 
 
 def _keeps_angle(node: ir.Node) -> bool:
-    if node.op_type in MOVERS:
+    if node.op_type in _MOVERS:
         return True
-    return node.op_type in SCALERS and any(is_constant(value) for value in node.inputs if value is not None)
+    return node.op_type in _SCALERS and any(is_constant(value) for value in node.inputs if value is not None)
 
 
 def outer_product_refusal(node: ir.Node) -> str:

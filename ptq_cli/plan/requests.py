@@ -91,7 +91,7 @@ def _top(parents: dict[str, str], name: str) -> str:
     return name
 
 
-ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 MOST_FUSED = (
     8  # activation functions and moves that are looked past for an operator that they are merged into
 )
@@ -166,7 +166,7 @@ class Requests:
     def _shifted_wrongly(self, value: ir.Value) -> str:
         """Return which operator with a constant vector a runtime would wrongly merge, or nothing."""
         node = value.producer()
-        if not self.rules.target.shifts_wrongly or node is None or node.op_type not in ARITHMETIC:
+        if not self.rules.target.shifts_wrongly or node is None or node.op_type not in _ARITHMETIC:
             return ""
         computed = [item for item in node.inputs if item is not None and not is_constant(item)]
         vectors = [item for item in node.inputs if math.prod(constant_shape(item)) > 1]

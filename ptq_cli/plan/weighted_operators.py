@@ -95,7 +95,7 @@ def _refusals(node: ir.Node, rule: OpRule, target: str) -> Iterator[str]:
 
 LEAST_SAVED = 1024  # bytes; with less a file would be no smaller: names and operators take some hundred, too
 SAVED, ADDED = 3, 5  # bytes that an integer saves, and that the scale and zero point of a channel add
-DYNAMIC = "computes in integers, with ranges found at each run"
+COMPUTED_DYNAMICALLY = "computes in integers, with ranges found at each run"
 
 
 def plan_stored(node: ir.Node, rule: OpRule, requests: Requests, in_float: Reasons) -> Iterator[WeightSite]:
@@ -110,7 +110,7 @@ def plan_stored(node: ir.Node, rule: OpRule, requests: Requests, in_float: Reaso
     fits = node.attributes.get_int("layout", 0) == 0 and size >= rule.kernel_from
     kernel = rule.kernel if fits else ""
     if kernel and name not in in_float:
-        requests.mark(node, DYNAMIC)
+        requests.mark(node, COMPUTED_DYNAMICALLY)
     else:
         requests.reasons[name] = in_float.get(name, rule.note)
     settings = requests.rules.target.weight_rule(node.op_type)
@@ -164,7 +164,7 @@ class Computing:
             # What a Conv sums up are many places of its input: these have one scale together.
             kind = TENSOR if node.op_type == "Conv" else self.dynamic[name]
             self._weight_site(node, rule, weight, kind)
-            requests.mark_dynamic(node, DYNAMIC)
+            requests.mark_dynamic(node, COMPUTED_DYNAMICALLY)
             return
         if refusal := next(filter(None, self._refusals(node, rule)), ""):
             requests.reasons[name] = refusal

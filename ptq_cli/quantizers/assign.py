@@ -219,9 +219,9 @@ def _of_side(
     return (kernel * mass[:, :, None] + far).sum(-2)
 
 
-PIECE = 1 << 17  # Values computed at a time, so that what lies between input and output stays small.
+_PIECE = 1 << 17  # Values computed at a time, so that what lies between input and output stays small.
 
-TABLE = 1 << 20  # Pairs of centers computed at a time.
+_TABLE = 1 << 20  # Pairs of centers computed at a time.
 
 
 class _Centers(torch.autograd.Function):
@@ -419,7 +419,7 @@ def _pieces(rows: torch.Tensor, centers: torch.Tensor) -> Iterator[tuple[slice, 
     if torch.compiler.is_compiling():
         yield slice(None), [slice(None)]
         return
-    height = max(1, min(TABLE // centers.shape[-1] ** 2, PIECE // max(length, 1)))
-    width = max(1, PIECE // height)
+    height = max(1, min(_TABLE // centers.shape[-1] ** 2, _PIECE // max(length, 1)))
+    width = max(1, _PIECE // height)
     for start in range(0, count, height):
         yield (slice(start, start + height), [slice(left, left + width) for left in range(0, length, width)])

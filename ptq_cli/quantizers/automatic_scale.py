@@ -7,7 +7,7 @@ import torch
 from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerTypeError, QuantizerValueError
 
 EPSILON = 1e-7  # Keras' epsilon, which QKeras adds to a divisor, and to a scale before its logarithm.
-ITERATIONS = 5  # QKeras' own number of least-squares steps.
+_ITERATIONS = 5  # QKeras' own number of least-squares steps.
 # Mantissa of the largest float32 below the square root of two, where log2 is half way.
 SQRT2_MANTISSA = 0x3504F3
 
@@ -126,7 +126,7 @@ def automatic_step(
     if not power_of_two:
         return step
     step = nearest_power_of_two(step + EPSILON)
-    for _ in range(ITERATIONS):
+    for _ in range(_ITERATIONS):
         step = _fitted(x, half_away(x, step, qmax), axes, auto)
     return step
 

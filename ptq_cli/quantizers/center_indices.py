@@ -16,7 +16,7 @@ from ptq_cli.quantizers.assign import hard_assign, quantize_to_centers, soft_ass
 from ptq_cli.quantizers.learning import learn_centers
 from ptq_cli.quantizers.sorted_centers import require_centers, require_temperature
 
-SMALL = 16  # Codebooks up to this size are indexed by 4 bits.
+_SMALL = 16  # Codebooks up to this size are indexed by 4 bits.
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class CenterIndices:
     @property
     def bits(self) -> int:
         """How many bits an index takes: 4 for up to 16 centers, otherwise 8."""
-        return 4 if self.codebook.shape[-1] <= SMALL else 8
+        return 4 if self.codebook.shape[-1] <= _SMALL else 8
 
     def offsets(self) -> torch.Tensor:
         """Offsets of the indices to gather from all codebooks as one list.
@@ -108,7 +108,7 @@ def pack_uint4(indices: torch.Tensor) -> torch.Tensor:
         >>> pack_uint4(torch.tensor([1, 2, 15], dtype=torch.uint8)).tolist()
         [33, 15]
     """
-    if indices.numel() and int(indices.max()) >= SMALL:
+    if indices.numel() and int(indices.max()) >= _SMALL:
         raise QuantizerValueError(f"{int(indices.max())} does not fit into 4 bits")
     even = torch.nn.functional.pad(indices, (0, indices.numel() % 2))
     return even[0::2] | (even[1::2] << 4)

@@ -116,7 +116,7 @@ def _require_bits(k: int) -> None:
 # is an odd integer, and the level is that integer times ``amax / (2^k - 1)``, with a zero point of 0. So
 # DequantizeLinear computes it; a file stores the k-bit number, and gathers the odd integer from a table of
 # 2^k.
-MOST_BITS = 7  # The odd integers of 8 bits, up to 255, do not fit into int8.
+_MOST_BITS = 7  # The odd integers of 8 bits, up to 255, do not fit into int8.
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +172,9 @@ def encode_dorefa(x: torch.Tensor, scale: torch.Tensor, k: int, *, axis: int | N
         >>> found.indices.tolist(), found.table.tolist(), found.values().tolist()
         ([0, 1, 2, 2], [-3, -1, 1, 3], [-1.5, -0.5, 0.5, 0.5])
     """
-    if not 1 <= k <= MOST_BITS:
+    if not 1 <= k <= _MOST_BITS:
         raise QuantizerValueError(
-            f"{k} bits is outside 1 to {MOST_BITS}", hint="the odd integers of 8 bits do not fit into int8"
+            f"{k} bits is outside 1 to {_MOST_BITS}", hint="the odd integers of 8 bits do not fit into int8"
         )
     require_float(x)
     require_no_nan(x)

@@ -17,9 +17,9 @@ from ptq_cli.quantizers.grid import integer_dtype, require_broadcasts, require_f
 from ptq_cli.quantizers.step import stochastic_round
 from ptq_cli.quantizers.straight_through import fresh
 
-AUTO, AUTO_PO2, PO2 = "auto", "auto_po2", "po2"
+_AUTO, AUTO_PO2, PO2 = "auto", "auto_po2", "po2"
 # The ways to find alpha. The last two are one: QKeras asks only whether the name holds "po2".
-ALPHAS = (AUTO, AUTO_PO2, PO2)
+ALPHAS = (_AUTO, AUTO_PO2, PO2)
 # A factor of the result: none, a number, one that broadcasts, or the name of a way to find it.
 Alpha = torch.Tensor | float | str | None
 
@@ -199,7 +199,7 @@ def _found(wide: torch.Tensor, format: FixedPointFormat, alpha: str, auto: AutoS
     unit, steps = 2.0**format.integer, 2.0 ** (format.bits - format.keep_negative)
     qmax = (1 << (format.bits - 1)) - 1
     scaled = wide / unit
-    step = automatic_step(scaled, qmax, power_of_two=alpha != AUTO, auto=auto, steps=steps)
+    step = automatic_step(scaled, qmax, power_of_two=alpha != _AUTO, auto=auto, steps=steps)
     return FixedPointSteps(half_away(scaled, step, qmax), step * unit, step * steps)
 
 

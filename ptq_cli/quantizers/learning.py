@@ -20,7 +20,7 @@ from ptq_cli.quantizers.sorted_centers import MAX_CENTERS
 Doubles = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-ITERATIONS = 300
+_ITERATIONS = 300
 RESTARTS = 4
 
 
@@ -161,7 +161,7 @@ def _position(line: _Line, start: int, end: int, center: np.float64, target: flo
 def _lloyd(line: _Line, centers: Doubles) -> Doubles:
     """Move each center to the mean of what is nearest to it, until nothing changes."""
     borders = line.borders(centers)
-    for _ in range(ITERATIONS):
+    for _ in range(_ITERATIONS):
         centers = line.means(borders, empty=centers)
         moved = line.borders(centers)
         if np.array_equal(moved, borders):

@@ -11,7 +11,7 @@ from ptq_cli.core.errors import QuantizerValueError
 from ptq_cli.quantizers.grid import require_float
 from ptq_cli.quantizers.straight_through import apply_straight_through, clamp_backward, fresh
 
-Gradients = tuple[torch.Tensor | None, ...]
+_Gradients = tuple[torch.Tensor | None, ...]
 
 
 def step_quantize(x: torch.Tensor, step: float) -> torch.Tensor:
@@ -63,7 +63,7 @@ class _SpikeCount(torch.autograd.Function):
         return fresh(torch.round(x).clamp(0, most) + 0.0)
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> _Gradients:
         (x,) = ctx.saved_tensors
         return clamp_backward(grad_outputs[0], x, *ctx.window), None, None, None
 

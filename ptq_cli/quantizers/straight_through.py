@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-Gradients = tuple[torch.Tensor | None, ...]
+_Gradients = tuple[torch.Tensor | None, ...]
 
 
 def fresh(result: torch.Tensor) -> torch.Tensor:
@@ -32,7 +32,7 @@ class _StraightThrough(torch.autograd.Function):
         return fresh(step(x))
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:  # noqa: ARG004 - likewise
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> _Gradients:  # noqa: ARG004 - likewise
         return round_backward(grad_outputs[0]), None
 
 
@@ -44,7 +44,7 @@ class _Clamp(torch.autograd.Function):
         return fresh(torch.clamp(x, min_value, max_value))
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> _Gradients:
         (x,) = ctx.saved_tensors
         return clamp_backward(grad_outputs[0], x, *ctx.bounds), None, None
 
@@ -187,10 +187,10 @@ def pass_where(passes: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 # the tensor, in whatever dtype it is computed. A compiler fuses the chain by itself, and on a GPU pieces
 # would only cost launches: there the chain runs once, over the whole.
 # Elements: the piece, a result between and the output are 768 KiB in float32, below a second-level cache.
-BLOCK = 1 << 16
+VALUES_AT_ONCE = 1 << 16
 
 Chain = Callable[..., torch.Tensor]
-Tensors = tuple[torch.Tensor, ...]
+_Tensors = tuple[torch.Tensor, ...]
 
 
 def map_blocks(
@@ -213,7 +213,7 @@ def map_blocks(
     """
     dtype = dtype or x.dtype
     others = tuple(other.reshape((1,) * (x.ndim - other.ndim) + other.shape) for other in others)
-    if torch.compiler.is_compiling() or x.device.type != "cpu" or x.numel() <= BLOCK:
+    if torch.compiler.is_compiling() or x.device.type != "cpu" or x.numel() <= VALUES_AT_ONCE:
         return chain(x, *others).to(dtype)
     result = torch.empty_like(x, dtype=dtype)
     # In the order of memory, so that a piece is a run of it in any layout.
@@ -223,14 +223,14 @@ def map_blocks(
     return result
 
 
-def _pieces(tensors: Tensors, axis: int) -> Iterator[Tensors]:
+def _pieces(tensors: _Tensors, axis: int) -> Iterator[_Tensors]:
     """Yield the tensors in pieces along ``axis`` and the axes behind it."""
     whole = tensors[0]
-    if whole.numel() <= BLOCK or axis == whole.ndim:
+    if whole.numel() <= VALUES_AT_ONCE or axis == whole.ndim:
         yield tensors
         return
     size = whole.shape[axis]
-    rows = max(1, BLOCK * size // whole.numel())
+    rows = max(1, VALUES_AT_ONCE * size // whole.numel())
     for start in range(0, size, rows):
         count = min(rows, size - start)
         parts = (
@@ -254,7 +254,7 @@ class _Clipped(torch.autograd.Function):
         return fresh(map_blocks(chain, x, *others))
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> _Gradients:
         x, low, high = ctx.saved_tensors
         if low is None:
             return map_blocks(_pass_within, grad_outputs[0], x, high), None, None, None, None

@@ -60,7 +60,7 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**table, "override": overrides} if overrides else table
 
 
-OPTION = "--set"
+_OPTION = "--set"
 ONCE = "run"  # The section of the keys that hold for one command.
 BLANKS = " \t"  # What may stand around a key and a value; names of tensors may end with other white space.
 # Sections of which a recipe can have several, and what sets them.
@@ -68,7 +68,7 @@ TABLES = {
     OVERRIDE: "pass --set 'override=PATTERN:KEY=VALUE,…', or write [[override]] in a recipe",
     "metric": "write [[metric]] in a recipe",
 }
-NAMES = {key: name for name, key in FLAG_KEYS.items()}  # Name of a setting by its key.
+KEYWORDS = {key: name for name, key in FLAG_KEYS.items()}  # Name of a setting by its key.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ ONCE_KEYS = tuple(item.name for item in fields(Once))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Key:
+class _Key:
     """A key of a recipe, or one that holds for one command."""
 
     key: Annotated[str, "The key with its section."]
@@ -99,7 +99,7 @@ class Key:
 class Keys:
     """What ``ptq recipe keys`` prints."""
 
-    keys: Annotated[tuple[Key, ...], "Those that the pattern matches, in the order of a recipe."]
+    keys: Annotated[tuple[_Key, ...], "Those that the pattern matches, in the order of a recipe."]
 
 
 def setting_types() -> dict[str, Any]:
@@ -107,10 +107,10 @@ def setting_types() -> dict[str, Any]:
     return {item.key: item.type for item in _declared() if item.key.partition(".")[0] not in TABLES}
 
 
-def list_keys(pattern: str | None = None) -> list[Key]:
+def list_keys(pattern: str | None = None) -> list[_Key]:
     """Every key, in order, that matches a pattern, with ``*`` as in a shell, or contains it."""
     found = [
-        Key(
+        _Key(
             key=item.key,
             type="path or entry point" if item.is_location else type_words(item.type),
             default=None if item.default is REQUIRED else item.default,
@@ -152,7 +152,7 @@ def parse_assignments(texts: Sequence[str]) -> tuple[dict[str, Any], Once]:
             once[name] = value
             continue
         _check(Recipe, {section: {name: value}})
-        name = NAMES.get(key, key)
+        name = KEYWORDS.get(key, key)
         is_table = isinstance(value, dict)
         settings[name] = {**settings.get(name, {}), **value} if is_table else value
     return settings, Once(**once)
@@ -189,13 +189,13 @@ def _check(kind: type, table: Mapping[str, Any]) -> None:
     # It knows numpy's types, which neither help nor a gate alone waits for.
     from ptq_cli.recipe.schema import decode_table
 
-    decode_table(kind, table, OPTION)
+    decode_table(kind, table, _OPTION)
 
 
 def _require_same(flag: str, key: str, given: Any, value: Any) -> None:
     if given != value:
         raise UsageError(
-            f"--{flag.replace('_', '-')} and {OPTION} {key} give different values: {given} and {value}",
+            f"--{flag.replace('_', '-')} and {_OPTION} {key} give different values: {given} and {value}",
             hint="give one of them",
         )
 
@@ -206,7 +206,7 @@ def _declared() -> Iterator[Setting]:
 
 
 # One value and several of each type.
-WORDS = {
+_WORDS = {
     str: ("text", "texts"),
     int: ("whole number", "whole numbers"),
     float: ("number", "numbers"),
@@ -223,7 +223,7 @@ def type_words(kind: Any, *, plural: bool = False) -> str:
     origin, arguments = get_origin(options[0]), get_args(options[0])
     if origin in (list, dict):
         return f"{'list' if origin is list else 'table'} of {type_words(arguments[-1], plural=True)}"
-    return "table" if is_dataclass(options[0]) else WORDS[options[0]][plural]
+    return "table" if is_dataclass(options[0]) else _WORDS[options[0]][plural]
 
 
 def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
@@ -234,16 +234,16 @@ def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
     key = f"{section}.{field}" if field else section
     if not equals or not section:
         raise UsageError(
-            f"{OPTION} '{text[:80]}' is not of the form KEY=VALUE",
-            hint=f"for example: {OPTION} amax.bins=1024",
+            f"{_OPTION} '{text[:80]}' is not of the form KEY=VALUE",
+            hint=f"for example: {_OPTION} amax.bins=1024",
         )
     if section in TABLES:
-        raise UsageError(f"{OPTION} cannot write '{key}': a recipe can have several", hint=TABLES[section])
+        raise UsageError(f"{_OPTION} cannot write '{key}': a recipe can have several", hint=TABLES[section])
     kind = types.get(key)
     is_table = get_origin(kind) is dict
     if kind is None or (dot and not is_table):
         raise RecipeKeyError(
-            f"{OPTION}: unknown key '{path.strip()[:80]}'{_nearest(path)}",
+            f"{_OPTION}: unknown key '{path.strip()[:80]}'{_nearest(path)}",
             hint=instead_of(key) or "ptq recipe keys lists all keys",
         )
     if not name:
@@ -272,8 +272,8 @@ def parse_override(text: str) -> dict[str, Any]:
         section, dot, key = name.rpartition(".")
         if not colon or not equals or not key:
             raise UsageError(
-                f"{OPTION} '{OVERRIDE}={text}' is not of the form {OVERRIDE}=PATTERN:KEY=VALUE,…",
-                hint=f"{OPTION} '{OVERRIDE}=head.*:weights.bits=4,weights.block_size=32'",
+                f"{_OPTION} '{OVERRIDE}={text}' is not of the form {OVERRIDE}=PATTERN:KEY=VALUE,…",
+                hint=f"{_OPTION} '{OVERRIDE}=head.*:weights.bits=4,weights.block_size=32'",
             )
         table = override.setdefault(section, {}) if dot else override
         table[key] = _plain_value(value)
@@ -335,6 +335,8 @@ def _toml(text: str) -> Any:
 def _nearest(name: str) -> str:
     """The nearest key for a message: of keys, of their last parts, and of the names in Python."""
     keys = {key: key for key in setting_types()}
-    names = {key.partition(".")[2]: key for key in keys} | {name: key for key, name in NAMES.items()} | keys
+    names = (
+        {key.partition(".")[2]: key for key in keys} | {name: key for key, name in KEYWORDS.items()} | keys
+    )
     found = get_close_matches(name.strip().replace("-", "_"), list(names), n=1, cutoff=0.6)
     return f" (did you mean '{names[found[0]]}'?)" if found else ""

@@ -22,7 +22,7 @@ from ptq_cli.recipe.sections import (
 )
 
 # Sections whose values depend on the quantizer or on the entry, and are checked with it.
-ELSEWHERE = ("weights", "activations", "override", "metric")
+_ELSEWHERE = ("weights", "activations", "override", "metric")
 SEARCHES = ("entropy", "mse")  # Methods of amax that try ranges on the steps of integers.
 
 
@@ -33,7 +33,7 @@ def check_recipe(recipe: Recipe) -> Recipe:
     """
     for key, declared in SETTINGS.items():
         section, _, name = key.partition(".")
-        if section not in ELSEWHERE:
+        if section not in _ELSEWHERE:
             _check_value(declared, getattr(getattr(recipe, section), name))
     _check_windows(recipe.text)
     if len(recipe.data.frame) > 2 or min(recipe.data.frame, default=1) < 1:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOATS
-from ptq_cli.recipe.declaration import Setting, setting, settings_of
+from ptq_cli.recipe.declaration import TENSOR, Setting, setting, settings_of
 
 POWER_OF_TWO = "auto_po2"
 PLAIN = "none"
-CHANNEL, TENSOR = "channel", "tensor"
-DTYPES = ("uint8", "int8", "uint16", "int16", *FLOATS)
-OTHER_THAN_BYTES = DTYPES[2:]
+CHANNEL = "channel"
+_DTYPES = ("uint8", "int8", "uint16", "int16", *FLOATS)
+OTHER_THAN_BYTES = _DTYPES[2:]
 FOUR_BITS = 4
 # Octaves of a step that is given: the product of two such scales, which a bias has, is then a normal float32.
 MOST_OCTAVES = 60
@@ -26,12 +26,12 @@ STEP: dict[str, Any] = {
     "high": 2.0**MOST_OCTAVES,
     "wanted": f"positive, 2^-{MOST_OCTAVES} to 2^{MOST_OCTAVES}",
 }
-INTEGER: dict[str, Any] = {"low": -MOST_OCTAVES, "high": MOST_OCTAVES}
-BITS = "Bits per weight."
+_INTEGER: dict[str, Any] = {"low": -MOST_OCTAVES, "high": MOST_OCTAVES}
+_BITS = "Bits per weight."
 EVEN_STEP = "Distance between two values; if not set, the largest integer represents amax."
 
 
-class OfWeights:
+class _OfWeights:
     """What other rooms ask of a family's weights: most have even integers that a kernel multiplies."""
 
     if TYPE_CHECKING:
@@ -66,10 +66,10 @@ class OfWeights:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScaledWeights(OfWeights):
+class ScaledWeights(_OfWeights):
     """Integers spread evenly over [-amax, amax], with a scale for each output channel."""
 
-    bits: int = setting(8, BITS, low=2, high=8)
+    bits: int = setting(8, _BITS, low=2, high=8)
     granularity: str = setting(
         CHANNEL,
         "One scale, or one set of centers, per output channel or per tensor.",
@@ -125,12 +125,12 @@ class ScaledWeights(OfWeights):
 
 
 @dataclass(frozen=True)
-class FixedPointWeights(OfWeights):
+class FixedPointWeights(_OfWeights):
     """Integers times powers of two, for hardware that shifts instead of multiplying."""
 
     powers_of_two = True
 
-    bits: int = setting(8, BITS, low=2, high=8)
+    bits: int = setting(8, _BITS, low=2, high=8)
     alpha: str = setting(
         PLAIN,
         f"Scale factor: `{POWER_OF_TWO}` finds a power of two per output channel by least squares, which "
@@ -138,7 +138,7 @@ class FixedPointWeights(OfWeights):
         choices=(PLAIN, POWER_OF_TWO),
     )
     integer: int | None = setting(
-        None, "Bits before the binary point; if not set, as few as amax needs.", **INTEGER
+        None, "Bits before the binary point; if not set, as few as amax needs.", **_INTEGER
     )
 
     def checked(self, where: str, asked_bits: int | None) -> Self:  # noqa: ARG002 - one interface
@@ -152,26 +152,26 @@ class FixedPointWeights(OfWeights):
 
 
 @dataclass(frozen=True)
-class DorefaWeights(OfWeights):
+class DorefaWeights(_OfWeights):
     """2^bits levels from -amax to amax, ends included and 0 not, with an amax for each output channel."""
 
     takes_bits_of_target = False
     extra_bits = 1  # The levels are odd integers up to 2^bits - 1.
 
     # With 8 bits, its odd integers would not fit into int8.
-    bits: int = setting(4, BITS, low=2, high=7)
+    bits: int = setting(4, _BITS, low=2, high=7)
 
 
 @dataclass(frozen=True)
-class StepWeights(OfWeights):
+class StepWeights(_OfWeights):
     """Multiples of one step for the whole weight, saturating at the ends of the integers."""
 
-    bits: int = setting(8, BITS, low=2, high=8)
+    bits: int = setting(8, _BITS, low=2, high=8)
     step: float | None = setting(None, EVEN_STEP, **STEP)
 
 
 @dataclass(frozen=True)
-class CenterWeights(OfWeights):
+class CenterWeights(_OfWeights):
     """Each value becomes the nearest of a few centers that k-means found: an index and a codebook."""
 
     takes_bits_of_target = False
@@ -225,7 +225,7 @@ class ScaledActivations(OfActivations):
 
     bits: int | None = setting(None, "Activation bits, stored in 8-bit integers.", low=2, high=8)
     dtype: str | None = setting(
-        None, "Integer or float type, if the target has it; if not set, the target's own.", choices=DTYPES
+        None, "Integer or float type, if the target has it; if not set, the target's own.", choices=_DTYPES
     )
     symmetric: bool | None = setting(
         None,
@@ -244,7 +244,7 @@ class ScaledActivations(OfActivations):
             raise RecipeValueError(
                 f"'{where}.bits' is {self.bits}, but '{where}.dtype' is '{self.dtype}': only integers of 8 "
                 "bits are kept within fewer bits",
-                hint=f"leave out one of the two, or write dtype = '{DTYPES[0]}'",
+                hint=f"leave out one of the two, or write dtype = '{_DTYPES[0]}'",
             )
         return self
 
@@ -256,7 +256,7 @@ class FixedPointActivations(OfActivations):
     powers_of_two = True
 
     integer: int | None = setting(
-        None, "Bits before the binary point; if not set, as few as amax needs.", **INTEGER
+        None, "Bits before the binary point; if not set, as few as amax needs.", **_INTEGER
     )
 
 

@@ -38,7 +38,7 @@ PRESETS = CONFIGS / "presets"
 DEFAULT_PRESET = "int8_ort_cpu"
 FOLDER_RECIPE = "ptq.toml"
 # Sections that a layer replaces if it names a quantizer, apart from keys that are not the quantizer's.
-QUANTIZED = ("weights", "activations")
+_QUANTIZED = ("weights", "activations")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _overlay(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     for key, value in above.items():
         both = isinstance(value, dict) and isinstance(result.get(key), dict)
         # Parameters of the quantizer of an earlier layer have no meaning for another one,
-        if both and key in QUANTIZED and "quantizer" in value:
+        if both and key in _QUANTIZED and "quantizer" in value:
             result[key] = {name: item for name, item in result[key].items() if name in OF_MODES}
         result[key] = _overlay(result[key], value) if both else value
         # and so has a profile for another preference.

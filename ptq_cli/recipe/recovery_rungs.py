@@ -121,7 +121,7 @@ GONE = {"weighed": ROUND}
 """Rungs of earlier versions, with what replaces them."""
 REWRITING = (EQUALIZE, SMOOTH)
 """They change the float model, so a calibration rests on them; the others change the quantized one."""
-BY_DEFAULT = (EQUALIZE,)
+_BY_DEFAULT = (EQUALIZE,)
 """What ``auto`` stands for; see docs/recovery.md for how it was measured."""
 OF_EACH_RUN = (EQUALIZE, SMOOTH)
 """What it stands for if ranges are found at each run, and there are data."""
@@ -155,7 +155,7 @@ def default_rungs(recipe: "Recipe") -> tuple[str, ...]:
     settings = recipe.recovery
     if AUTO not in settings.rungs or ALL in settings.rungs:
         return ()
-    by_default = OF_EACH_RUN if mode_of(recipe.activations) == DYNAMIC else BY_DEFAULT
+    by_default = OF_EACH_RUN if mode_of(recipe.activations) == DYNAMIC else _BY_DEFAULT
     return tuple(name for name in by_default if name not in settings.rungs)
 
 

@@ -121,15 +121,15 @@ def instead_of(key: str) -> str:
 SETTINGS: dict[str, Setting] = {item.key: item for item in _declared()}
 
 
-Settings = TypeVar("Settings")
+_Settings = TypeVar("_Settings")
 # One value and several of each type, in messages.
-WORDS: dict[Any, tuple[str, str]] = {
+_WORDS: dict[Any, tuple[str, str]] = {
     str: ("a string", "strings"),
     int: ("a whole number", "whole numbers"),
     float: ("a number", "numbers"),
     bool: ("true or false", "true or false"),
 }
-TABLE = ("a table", "tables")
+_TABLE = ("a table", "tables")
 
 
 def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
@@ -137,9 +137,9 @@ def decode_recipe(table: Mapping[str, Any], where: str) -> Recipe:
     return decode_table(Recipe, table, where)
 
 
-def decode_table(kind: type[Settings], table: Mapping[str, Any], where: str) -> Settings:
+def decode_table(kind: type[_Settings], table: Mapping[str, Any], where: str) -> _Settings:
     """The dataclass that a table describes; what it leaves out has its default."""
-    decoded: Settings = _Decoder(where).section(kind, table, "")
+    decoded: _Settings = _Decoder(where).section(kind, table, "")
     return decoded
 
 
@@ -158,11 +158,11 @@ class _Decoder:
         origin, arguments = get_origin(kind), get_args(kind)
         if origin is list:
             if not isinstance(value, list):
-                raise self.refusal(value, f"a list of {WORDS.get(arguments[0], TABLE)[1]}", place)
+                raise self.refusal(value, f"a list of {_WORDS.get(arguments[0], _TABLE)[1]}", place)
             return [self.value(arguments[0], item, place) for item in value]
         if origin is dict:
             if not isinstance(value, Mapping):
-                raise self.refusal(value, TABLE[0], place)
+                raise self.refusal(value, _TABLE[0], place)
             return {
                 self.leaf(str, key, place): self.value(arguments[1], item, f"{place}.{key}")
                 for key, item in value.items()
@@ -174,7 +174,7 @@ class _Decoder:
 
     def section(self, kind: Any, table: Any, place: str) -> Any:
         if not isinstance(table, Mapping):
-            raise self.refusal(table, TABLE[0], place)
+            raise self.refusal(table, _TABLE[0], place)
         self.require_keys(kind, table, place)
         hints, prefix = _hints(kind), f"{place}." if place else ""
         return kind(**{key: self.value(hints[key], item, prefix + key) for key, item in table.items()})
@@ -209,7 +209,7 @@ class _Decoder:
         if kind is float and type(value) is int and abs(value) <= sys.float_info.max:
             return float(value)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self.refusal(value, WORDS[kind][0], place)
+            raise self.refusal(value, _WORDS[kind][0], place)
         return value
 
     def refusal(self, value: Any, wanted: str, place: str) -> RecipeValueError:

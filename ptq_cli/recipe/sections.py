@@ -35,7 +35,7 @@ MOST_BINS = 65536  # Bins of a linear histogram; the searches take time in propo
 # ONNX Runtime starts as many as it is told to; with a million the kernel ends the process without a word.
 MOST_THREADS = 1024
 
-SECONDS: dict[str, Any] = {"low": 0, "high": sys.float_info.max, "wanted": "0 or more, and finite"}
+_SECONDS: dict[str, Any] = {"low": 0, "high": sys.float_info.max, "wanted": "0 or more, and finite"}
 PATTERNS = "with `*`, `?` and `[…]` as in a shell"
 
 Section = TypeVar("Section")
@@ -209,7 +209,7 @@ class RecoverySettings:
         choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
     )
     float_time: float = setting(
-        0.1, "How much longer the model may take for what `float` changes, as a share.", **SECONDS
+        0.1, "How much longer the model may take for what `float` changes, as a share.", **_SECONDS
     )
 
 
@@ -556,7 +556,7 @@ class TuneSettings:
     )
 
 
-ENGINES = ("onnxruntime", "openvino", "qnn")  # The runtimes, by the names that a target's table has.
+_ENGINES = ("onnxruntime", "openvino", "qnn")  # The runtimes, by the names that a target's table has.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -574,7 +574,7 @@ class RuntimeSettings:
     checkpoint_every: float = setting(
         30.0,
         "Seconds between checkpoints, from which an interrupted run continues; 0: one after each batch.",
-        **SECONDS,
+        **_SECONDS,
     )
     max_memory: str = setting(
         "",
@@ -595,5 +595,5 @@ class RuntimeSettings:
         None,
         "Runtime that evaluates and verifies quantized models; the target's own if not set. `qnn` is the "
         "simulator of Qualcomm's HTP.",
-        choices=ENGINES,
+        choices=_ENGINES,
     )

@@ -16,11 +16,11 @@ from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE
 from ptq_cli.recover.block_search import search_blocks
 from ptq_cli.recover.code_search import Codes, joined
-from ptq_cli.recover.layer_geometry import LayerData, Part
+from ptq_cli.recover.layer_geometry import LayerData, RowsPart
 from ptq_cli.recover.layer_state import (
-    CHANNELS,
     EVERY,
     NO_HELP,
+    STATE_CHANNELS_AT_ONCE,
     LayerState,
     SolvedLayer,
     code_grid,
@@ -32,9 +32,9 @@ from ptq_cli.recover.quantized_layer import QuantizedLayer
 from ptq_cli.recover.second_moments import Float64s
 from ptq_cli.runtime.products import multiplied_floats
 
-JUDGED = 32  # channels, at most, that say how far to go: it is one number for all of them
-LARGE = 1 << 27  # bytes of a matrix of 4,096 inputs
-AT_ONCE = 1024  # rows whose products are added up in float32, which is far finer than the damping
+_JUDGED = 32  # channels, at most, that say how far to go: it is one number for all of them
+_LARGE = 1 << 27  # bytes of a matrix of 4,096 inputs
+_AT_ONCE = 1024  # rows whose products are added up in float32, which is far finer than the damping
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class SharedReads:
         if tensor != self.tensor:
             self.tensor, self._sums, self._factors = tensor, {}, {}
 
-    def sums(self, kind: str, parts: Sequence[Part]) -> _Sums:
+    def sums(self, kind: str, parts: Sequence[RowsPart]) -> _Sums:
         """Sums over the rows of one kind."""
         if kind not in self._sums:
             self._sums[kind] = _summed([(read, read) for read, _ in parts])
@@ -73,14 +73,14 @@ class SharedReads:
 
     def forget_large(self) -> None:
         """Forget sums that take more memory than it is worth: what has many inputs is seldom read twice."""
-        if any(item.gram.nbytes > LARGE for item in self._sums.values()):
+        if any(item.gram.nbytes > _LARGE for item in self._sums.values()):
             self._sums = {}
 
     def factor(self, moments: CenteredMoments) -> Factor:
         """Cholesky factor of the damped moments of so many rows."""
         key = (moments.input_mean is not None, moments.rows)
         if key not in self._factors:
-            if moments.gram.nbytes > LARGE:
+            if moments.gram.nbytes > _LARGE:
                 self._factors = {}
             self._factors[key] = cholesky(moments.curvature())
         return self._factors[key]
@@ -90,12 +90,16 @@ class _SumsOfParts:
     """What a layer is fitted to, for some channels at a time: for all logits it would be too large."""
 
     def __init__(
-        self, layer: QuantizedLayer, shared: SharedReads, kinds: Mapping[str, Sequence[Part]], channels: int
+        self,
+        layer: QuantizedLayer,
+        shared: SharedReads,
+        kinds: Mapping[str, Sequence[RowsPart]],
+        channels: int,
     ) -> None:
         self._layer, self._shared = layer, shared
         self._kinds = {kind: parts for kind, parts in kinds.items() if parts}
         # Of a layer with few channels the products are taken once, and parts of them are looked at.
-        is_whole = channels <= CHANNELS and not layer.is_table
+        is_whole = channels <= STATE_CHANNELS_AT_ONCE and not layer.is_table
         self._made = {kind: _products(parts, EVERY) for kind, parts in self._kinds.items() if is_whole}
         self._read: _Sums | None = None
 
@@ -138,7 +142,7 @@ def _merged(sums: Sequence[_Sums]) -> _Sums:
     return first.merge(others[0]) if others else first
 
 
-def _products(parts: Sequence[Part], own: slice) -> _Sums:
+def _products(parts: Sequence[RowsPart], own: slice) -> _Sums:
     return _summed([(made[:, own], read) for read, made in parts])
 
 
@@ -153,8 +157,8 @@ def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
     for left, right in pairs:
         rows += len(left)
         sums += left.sum(axis=0, dtype=np.float64)
-        for start in range(0, len(left), AT_ONCE):
-            own = slice(start, start + AT_ONCE)
+        for start in range(0, len(left), _AT_ONCE):
+            own = slice(start, start + _AT_ONCE)
             gram += multiplied_floats(left[own].T.astype(np.float32), right[own].astype(np.float32))
     return _Sums(rows, gram, sums)
 
@@ -178,11 +182,13 @@ def solve_blocks(
     sums = _SumsOfParts(layer, shared, {"learn": learn, "check": check}, channels)
     if check and not layer.is_table:
         # It is one number for all channels, so some of them tell.
-        judged = slice(None, None, -(-channels // JUDGED))
+        judged = slice(None, None, -(-channels // _JUDGED))
         weights = layer_state(float_model, parameters, layer, judged).weight
         share = _share(shared.factor(sums.total(judged)), sums, judged, weights)
     chosen = []
-    for own in (slice(start, start + CHANNELS) for start in range(0, channels, CHANNELS)):
+    for own in (
+        slice(start, start + STATE_CHANNELS_AT_ONCE) for start in range(0, channels, STATE_CHANNELS_AT_ONCE)
+    ):
         state, moments = layer_state(float_model, parameters, layer, own), sums.total(own)
         rows = [(read, made if layer.is_table else made[:, own]) for read, made in decide]
         search = _Search(
@@ -247,7 +253,7 @@ class _Search:
     factor: Factor
     threads: int
 
-    def chosen(self, share: float, decide: Sequence[Part]) -> _Chosen:
+    def chosen(self, share: float, decide: Sequence[RowsPart]) -> _Chosen:
         """Return the best constants, after going by ``share`` from the weights to the optimum."""
         layer, state, moments = self.layer, self.state, self.moments
         curvature, best = moments.curvature(), state.weight
@@ -268,7 +274,7 @@ class _Search:
             held_out=(self._missed(state.codes, state.bias, decide), self._missed(found, bias, decide)),
         )
 
-    def _missed(self, codes: Codes, bias: Float64s | None, parts: Sequence[Part]) -> float:
+    def _missed(self, codes: Codes, bias: Float64s | None, parts: Sequence[RowsPart]) -> float:
         """Return the sum of the squares that what channels make of rows is away from what they should.
 
         Those of a table should make what its own weights do.
@@ -278,8 +284,8 @@ class _Search:
             weights = weights - self.state.weight
         turned, total = weights.T.astype(np.float32), 0.0
         for read, made in parts:
-            for start in range(0, len(read), AT_ONCE):
-                own = slice(start, start + AT_ONCE)
+            for start in range(0, len(read), _AT_ONCE):
+                own = slice(start, start + _AT_ONCE)
                 found = multiplied_floats(read[own].astype(np.float32), turned)
                 if not is_table:
                     found -= made[own]

@@ -14,21 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.compiled import compiled
-from ptq_cli.recover.code_loops import Candidates, Tried, choose_panel
+from ptq_cli.recover.code_loops import CodeCandidates, Tried, choose_panel
 from ptq_cli.recover.code_search import CodeGrid, Codes
 from ptq_cli.recover.second_moments import Float64s
 from ptq_cli.runtime.products import multiplied_floats
 
 FACTORS = np.linspace(0.55, 1.15, 16)  # scales tried, of that where the largest integer is the largest weight
 WIDTHS = np.linspace(0.65, 1.1, 8)  # with zero points: of that whose integers reach from smallest to largest
-POINTS = 3  # zero points that are tried with each scale: the nearest one and its neighbors
+_POINTS = 3  # zero points that are tried with each scale: the nearest one and its neighbors
 SWEEPS = 2  # over all blocks, once each has integers; a third one gained less than 0.02 dB
-REFITS = 2  # of a block's scale in each sweep
+_REFITS = 2  # of a block's scale in each sweep
 MOST_MOVES = 2  # changes of integers of a block in a row, for each input; it ends where none gains
-TIE = 1e-5  # of what a change by one step costs: a smaller gain is rounding of float32
-ROWS = 512  # output channels that are multiplied at once; threads share them
-TOGETHER = 16  # channels whose candidates are tried at once: what they take fits the second-level cache
-Floats = npt.NDArray[np.float32]
+_TIE = 1e-5  # of what a change by one step costs: a smaller gain is rounding of float32
+ROWS_AT_ONCE = 512  # output channels that are multiplied at once; threads share them
+_TOGETHER = 16  # channels whose candidates are tried at once: what they take fits the second-level cache
+_Floats = npt.NDArray[np.float32]
 
 
 def search_blocks(
@@ -56,7 +56,7 @@ def search_blocks(
     before, after = np.empty(len(best)), np.empty(len(best))
 
     def part(first: int) -> None:
-        own = slice(first, first + ROWS)
+        own = slice(first, first + ROWS_AT_ONCE)
         lost = wanted[own] - nearest.part(own).weights(grid.block).astype(np.float32)
         before[own] = (multiplied_floats(lost, matrix) * lost).sum(axis=1)
         made = _planes(factor, wanted[own], grid, least[own])
@@ -70,7 +70,7 @@ def search_blocks(
             one[own][better] = other[better]
 
     with ThreadPoolExecutor(threads, "search") as pool:
-        list(pool.map(part, range(0, len(best), ROWS)))
+        list(pool.map(part, range(0, len(best), ROWS_AT_ONCE)))
     return found, before, after
 
 
@@ -81,12 +81,12 @@ class Block(NamedTuple):
         codes: (C, S); scales, zeros: (C,).
     """
 
-    codes: Floats
-    scales: Floats
-    zeros: Floats
+    codes: _Floats
+    scales: _Floats
+    zeros: _Floats
 
 
-def _planes(lower: Floats, best: Floats, grid: CodeGrid, least: Floats) -> Codes:
+def _planes(lower: _Floats, best: _Floats, grid: CodeGrid, least: _Floats) -> Codes:
     """Return integers and scales of some channels, found block by block from the last one."""
     channels, size = best.shape
     blocks = int(grid.block[-1]) + 1
@@ -106,7 +106,12 @@ def _planes(lower: Floats, best: Floats, grid: CodeGrid, least: Floats) -> Codes
 
 
 def _choose_block(
-    lower: Floats, wanted: tuple[Floats, Floats], grid: CodeGrid, least: Floats, block: Block, missed: Floats
+    lower: _Floats,
+    wanted: tuple[_Floats, _Floats],
+    grid: CodeGrid,
+    least: _Floats,
+    block: Block,
+    missed: _Floats,
 ) -> None:
     """Choose scale, zero point and integers of a block for each channel, and what they miss of the best.
 
@@ -115,21 +120,21 @@ def _choose_block(
     """
     (best, lost), limits = wanted, grid.limits.astype(np.float32)
     factors = (WIDTHS if grid.has_zeros else FACTORS).astype(np.float32)
-    tried = len(factors) * (POINTS if grid.has_zeros else 1)
+    tried = len(factors) * (_POINTS if grid.has_zeros else 1)
     channels, size = best.shape
-    columns = min(TOGETHER, channels) * tried
+    columns = min(_TOGETHER, channels) * tried
     trial = np.ones((1, columns), np.float32)
     zero = np.ones(columns, np.float32)
     aims, sums, codes, left = np.zeros((4, size, columns), np.float32)
     none = np.empty((size, 0), np.int64)
     # Not one compiled function: what is inlined into another is no longer compiled to vectors.
-    for start in range(0, channels, TOGETHER):
-        own = slice(start, start + TOGETHER)
+    for start in range(0, channels, _TOGETHER):
+        own = slice(start, start + _TOGETHER)
         found = Tried(codes, left, np.zeros(columns, np.float32))
         spread_candidates((best[own], lost[own]), limits, least[own], factors, (aims, sums), (trial[0], zero))
-        inverses: Floats = np.reciprocal(trial)
+        inverses: _Floats = np.reciprocal(trial)
         low, high = limits[0] - zero, limits[1] - zero
-        candidates = Candidates(np.zeros(size, np.int64), none, trial, inverses, low, high, limits[2])
+        candidates = CodeCandidates(np.zeros(size, np.int64), none, trial, inverses, low, high, limits[2])
         choose_panel(lower, 0, aims, sums, candidates, found)
         out = Block(block.codes[own], block.scales[own], block.zeros[own])
         take_best(found, len(best[own]) * tried, trial[0], zero, out, missed[own])
@@ -137,12 +142,12 @@ def _choose_block(
 
 @compiled
 def spread_candidates(
-    best: tuple[Floats, Floats],
-    limits: Floats,
-    least: Floats,
-    factors: Floats,
-    wanted: tuple[Floats, Floats],
-    trial: tuple[Floats, Floats],
+    best: tuple[_Floats, _Floats],
+    limits: _Floats,
+    least: _Floats,
+    factors: _Floats,
+    wanted: tuple[_Floats, _Floats],
+    trial: tuple[_Floats, _Floats],
 ) -> None:  # pragma: no cover - compiled
     """Write what is wanted of each candidate of some channels, and the scales and zero points that are tried.
 
@@ -150,7 +155,7 @@ def spread_candidates(
         best: the weights and what other blocks have lost, (C, S) each; least: (C,); wanted: the same for each
         candidate, (S, any F of at least C times the candidates of each) each; trial: (F,) each.
     """
-    points = POINTS if limits[0] == 0.0 else 1
+    points = _POINTS if limits[0] == 0.0 else 1
     tried, top = factors.shape[0] * points, limits[1]
     for channel in range(best[0].shape[0]):
         first = channel * tried
@@ -172,7 +177,7 @@ def spread_candidates(
 
 @compiled
 def take_best(
-    found: Tried, columns: int, trial: Floats, zero: Floats, block: Block, missed: Floats
+    found: Tried, columns: int, trial: _Floats, zero: _Floats, block: Block, missed: _Floats
 ) -> None:  # pragma: no cover - compiled
     """Take the candidate of each channel with the least error.
 
@@ -190,7 +195,7 @@ def take_best(
             codes[channel, i], missed[channel, i] = found.codes[i, chosen], found.missed[i, chosen]
 
 
-def _improve(curvature: Floats, residual: Floats, grid: CodeGrid, least: Floats, found: Codes) -> None:
+def _improve(curvature: _Floats, residual: _Floats, grid: CodeGrid, least: _Floats, found: Codes) -> None:
     """Improve integers, scales and zero points in place, block by block; ``residual`` is kept up to date."""
     integers, scales, zeros = found.arrays
     each, limits = residual.shape[1] // scales.shape[1], grid.limits.astype(np.float32)
@@ -206,7 +211,7 @@ def _improve(curvature: Floats, residual: Floats, grid: CodeGrid, least: Floats,
 
 @compiled
 def improve_block(
-    curvature: Floats, residual: Floats, limits: Floats, least: Floats, block: Block, change: Floats
+    curvature: _Floats, residual: _Floats, limits: _Floats, least: _Floats, block: Block, change: _Floats
 ) -> None:  # pragma: no cover - compiled
     """Improve integers, scale and zero point of a block for each channel, all other blocks as they are.
 
@@ -227,7 +232,7 @@ def improve_block(
         scale, zero = block.scales[channel], block.zeros[channel]
         for i in range(size):
             change[channel, i] = -scale * own[i]
-        for turn in range(REFITS + 1):
+        for turn in range(_REFITS + 1):
             if turn:
                 scale = refit_block(curvature, own, scale, least[channel], rest, product)
             if limits[0] == 0.0:
@@ -241,7 +246,12 @@ def improve_block(
 
 @compiled
 def refit_block(
-    curvature: Floats, codes: Floats, scale: np.float32, least: np.float32, residual: Floats, product: Floats
+    curvature: _Floats,
+    codes: _Floats,
+    scale: np.float32,
+    least: np.float32,
+    residual: _Floats,
+    product: _Floats,
 ) -> np.float32:  # pragma: no cover - compiled
     """Return the scale that is best for the integers of a block, with the residual for it."""
     size = codes.shape[0]
@@ -268,7 +278,7 @@ def refit_block(
 
 @compiled
 def move_block(
-    sums: Floats, codes: Floats, scale: np.float32, low: np.float32, high: np.float32, residual: Floats
+    sums: _Floats, codes: _Floats, scale: np.float32, low: np.float32, high: np.float32, residual: _Floats
 ) -> np.float32:  # pragma: no cover - compiled
     """Add the same number to all integers of a block, as their zero point may move; return it.
 
@@ -293,12 +303,12 @@ def move_block(
 
 @compiled
 def descend_block(
-    curvature: tuple[Floats, Floats],
+    curvature: tuple[_Floats, _Floats],
     limits: tuple[np.float32, np.float32],
-    codes: Floats,
+    codes: _Floats,
     scale: np.float32,
-    residual: Floats,
-    scratch: tuple[Floats, Floats],
+    residual: _Floats,
+    scratch: tuple[_Floats, _Floats],
 ) -> None:  # pragma: no cover - compiled
     """Change the integer of a block that gains the most to its best value, until none gains.
 
@@ -320,7 +330,7 @@ def descend_block(
         for i in range(1, size):
             if gains[i] > gains[best]:
                 best = i
-        if gains[best] <= TIE * own[best] * scale * scale:
+        if gains[best] <= _TIE * own[best] * scale * scale:
             return
         codes[best] += steps[best]
         delta = scale * steps[best]

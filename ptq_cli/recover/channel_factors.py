@@ -21,8 +21,8 @@ from ptq_cli.recover.second_moments import Float64s
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
-Float32s = npt.NDArray[np.float32]
-ROWS = 512  # of each layer: enough to tell strengths apart, and few enough to try several
+_Float32s = npt.NDArray[np.float32]
+_ROWS = 512  # of each layer: enough to tell strengths apart, and few enough to try several
 
 
 @dataclass(kw_only=True)
@@ -66,11 +66,11 @@ class SpaceReader:
     site: WeightSite
     activation: ActivationSite
     geometry: LayerGeometry
-    weight: Float32s
+    weight: _Float32s
     columns: Ids
     rows: LayerRows = field(repr=False)
 
-    def read(self) -> Float32s:
+    def read(self) -> _Float32s:
         """Return the rows that were collected: (rows, groups * K)."""
         parts = [read for read, _ in self.rows.parts()]
         none = np.zeros((0, len(self.columns)), np.float32)
@@ -165,7 +165,7 @@ def _reader(node: ir.Node, site: WeightSite, plan: Plan, samples: int) -> SpaceR
         geometry=geometry,
         weight=weight,
         columns=np.repeat(np.arange(inputs // kernel), kernel),
-        rows=LayerRows(geometry, wanted=ROWS, samples=samples),
+        rows=LayerRows(geometry, wanted=_ROWS, samples=samples),
     )
 
 
@@ -174,7 +174,7 @@ TINY = 1e-30
 STRENGTHS = (0.25, 0.5, 0.65, 0.8, 1.0)  # 0 gives all channels the same largest weight, 1 the same range
 # A space keeps its channels unless the error falls below this share of what it was; with fewer bits, where
 # all noise is of activations, a little less is worth it.
-GAIN, GAIN_OF_FEW = 0.5, 0.9
+_GAIN, GAIN_OF_FEW = 0.5, 0.9
 # Shares of a tensor's range, where it has fewer bits: one that holds every value wastes most of 16 steps.
 SHARES_OF_FEW = (1.0, 0.8, 0.65, 0.5, 0.4, 0.3)
 # Factors in each octave with fewer bits: channels of ordinary networks are less than an octave apart, and
@@ -261,7 +261,7 @@ class _Trial:
         added = len(self._product) * float(np.sum(power * noise[self.reader.columns]))
         return (min(float(np.sum(item.astype(np.float64) ** 2)) for item in missed) + added) / self._signal
 
-    def _roundings(self, read: Float32s, low: float, high: float) -> Iterator[Float32s]:
+    def _roundings(self, read: _Float32s, low: float, high: float) -> Iterator[_Float32s]:
         """Yield what is read as the quantized model may round it, of which the best counts."""
         site = self.reader.activation
         if self._by_row:
@@ -270,15 +270,15 @@ class _Trial:
         for share in SHARES_OF_FEW if site.format.bits < BYTE else (1.0,):
             yield _on_grid(read, _grid(site, low, high, share))
 
-    def _rounded(self, weight: Float32s) -> Float32s:
+    def _rounded(self, weight: _Float32s) -> _Float32s:
         axes = (0, 1, 2) if self.reader.site.axis is None else 2
         scale = np.maximum(np.abs(weight).max(axis=axes, keepdims=True) / self._highest, 1e-30)
         return np.asarray(np.rint(weight / scale) * scale, np.float32)
 
-    def _apart(self, weight: Float32s) -> Float32s:
+    def _apart(self, weight: _Float32s) -> _Float32s:
         return weight.reshape(self.reader.geometry.groups, -1, weight.shape[1])
 
-    def _multiply(self, read: Float32s, weight: Float32s) -> Float32s:
+    def _multiply(self, read: _Float32s, weight: _Float32s) -> _Float32s:
         apart = self._apart(weight)
         columns = read.reshape(len(read), len(apart), -1).transpose(1, 0, 2)
         product = np.matmul(columns, apart.transpose(0, 2, 1)).transpose(1, 0, 2)
@@ -318,7 +318,7 @@ class _SpaceTrial:
         tried = [(self._factors(strength), strength) for strength in STRENGTHS]
         errors = [self._error(factors) for factors, _ in tried]
         index = int(np.argmin(errors))
-        if not errors[index] < (GAIN_OF_FEW if self._has_few_bits else GAIN) * before:
+        if not errors[index] < (GAIN_OF_FEW if self._has_few_bits else _GAIN) * before:
             return None
         factors, strength = tried[index]
         return SpaceFactors(
@@ -406,13 +406,13 @@ class _SpaceTrial:
         return np.where(tensors > 0.0, np.exp(reach / np.maximum(tensors, 1.0)), 0.0)
 
 
-def _on_grid(values: Float32s, grid: QuantParameters) -> Float32s:
+def _on_grid(values: _Float32s, grid: QuantParameters) -> _Float32s:
     scale, zero = np.float32(grid.scale), np.float32(int(grid.zero_point))
     steps = np.rint(values / scale) + zero
     return np.asarray((np.clip(steps, grid.format.qmin, grid.format.qmax) - zero) * scale, np.float32)
 
 
-def _on_own_scales(values: Float32s) -> Float32s:
+def _on_own_scales(values: _Float32s) -> _Float32s:
     """Round rows as the dynamic form does, each with the scale of its largest value; 0 stays 0."""
     scale = np.maximum(np.abs(values).max(axis=1, keepdims=True, initial=0.0) / HIGHEST, TINY)
     return np.asarray(np.rint(values / scale) * scale, np.float32)

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from ptq_cli.core.compiled import compiled
 from ptq_cli.recover.second_moments import Float64s, Int64s
 
-Float32s = npt.NDArray[np.float32]
+_Float32s = npt.NDArray[np.float32]
 MOST_SWEEPS = 100  # over the integers of a channel; it ends where none changes, which takes fewer than ten
-TIE = 1e-12  # of what a change by one step costs: a smaller gain is rounding, and would go back and forth
+_TIE = 1e-12  # of what a change by one step costs: a smaller gain is rounding, and would go back and forth
 
 
-class Candidates(NamedTuple):
+class CodeCandidates(NamedTuple):
     """Scales that are tried, one for each column.
 
     Attributes:
@@ -32,10 +32,10 @@ class Candidates(NamedTuple):
 
     block: Int64s
     partners: Int64s
-    scales: Float32s
-    inverses: Float32s
-    low: Float32s
-    high: Float32s
+    scales: _Float32s
+    inverses: _Float32s
+    low: _Float32s
+    high: _Float32s
     most: np.float32
 
 
@@ -46,14 +46,14 @@ class Tried(NamedTuple):
         codes, missed: (K, F); errors: (F,).
     """
 
-    codes: Float32s
-    missed: Float32s
-    errors: Float32s
+    codes: _Float32s
+    missed: _Float32s
+    errors: _Float32s
 
 
 @compiled
 def choose_panel(
-    lower: Float32s, start: int, wanted: Float32s, lost: Float32s, tried: Candidates, found: Tried
+    lower: _Float32s, start: int, wanted: _Float32s, lost: _Float32s, tried: CodeCandidates, found: Tried
 ) -> None:  # pragma: no cover - compiled
     """Choose the integers of a panel of inputs, the first of which is ``start``, from the last one on.
 
@@ -183,7 +183,7 @@ class Objective(NamedTuple):
     partners: Int64s
 
 
-class Rows(NamedTuple):
+class ChannelRows(NamedTuple):
     """Integers and scales that are improved in place, several rows for a channel.
 
     Attributes:
@@ -200,7 +200,7 @@ class Rows(NamedTuple):
 
 @compiled
 def improve(
-    shared: Objective, best: Float64s, pull: Float64s, least: Float64s, refits: int, rows: Rows
+    shared: Objective, best: Float64s, pull: Float64s, least: Float64s, refits: int, rows: ChannelRows
 ) -> Float64s:  # pragma: no cover - compiled
     """Improve codes and scales in place; return the objectives, at local optima of single changes.
 
@@ -223,7 +223,7 @@ def improve(
 
 @compiled
 def refit(
-    shared: Objective, rows: Rows, row: int, pull: Float64s, least: float, product: Float64s
+    shared: Objective, rows: ChannelRows, row: int, pull: Float64s, least: float, product: Float64s
 ) -> bool:  # pragma: no cover - compiled
     """Give each block of a row the scale that is best for its integers; return whether one changed."""
     curvature, members = shared.curvature, shared.members
@@ -258,7 +258,7 @@ def refit(
 
 @compiled
 def descend(
-    shared: Objective, rows: Rows, running: npt.NDArray[np.bool_]
+    shared: Objective, rows: ChannelRows, running: npt.NDArray[np.bool_]
 ) -> None:  # pragma: no cover - compiled
     """Change one integer at a time of each running row to its best value, until none changes.
 
@@ -287,7 +287,7 @@ def descend(
                         wanted = beside(wanted, codes[row, m], limits[2])
                 delta = step * (wanted - codes[row, i])
                 gain = 2.0 * delta * residual[row, i] - delta * delta * own_curvature
-                if gain <= TIE * own_curvature * step * step:
+                if gain <= _TIE * own_curvature * step * step:
                     continue
                 codes[row, i] = wanted
                 changed[row] = True

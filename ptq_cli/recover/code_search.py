@@ -8,24 +8,32 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.recover.code_loops import Candidates, Objective, Rows, Tried, choose_panel, improve, try_all
+from ptq_cli.recover.code_loops import (
+    ChannelRows,
+    CodeCandidates,
+    Objective,
+    Tried,
+    choose_panel,
+    improve,
+    try_all,
+)
 from ptq_cli.recover.least_squares import Quadratic
 from ptq_cli.recover.second_moments import Float64s, Int64s
 from ptq_cli.runtime.products import multiplied_floats
 
-FEW = 9  # inputs of which every choice between next lower and next higher integer is tried: 2^9
-PANEL = 64  # inputs to which the errors of those behind them are taken by one product
+_FEW = 9  # inputs of which every choice between next lower and next higher integer is tried: 2^9
+_PANEL = 64  # inputs to which the errors of those behind them are taken by one product
 CHANNELS_AT_ONCE = 32
-SMALLEST_SCALE, LARGEST_SCALE = 0.4, 1.1  # of that with which the largest integer is the largest weight
+_SMALLEST_SCALE, LARGEST_SCALE = 0.4, 1.1  # of that with which the largest integer is the largest weight
 # By so many integers the smallest scale clips the largest weight: of 4,000 channels none was best with a
 # smaller one, of 4 bits below 0.55, of 8 below 0.97.
-CLIPPED = 4.0
+_CLIPPED = 4.0
 APART, FAR_APART = 0.02, 0.06  # distance of the scales, and of those of a large layer
 STARTS, STARTS_OF_BYTES = 3, 2  # scales whose integers are improved one by one; more gain less than 0.02 dB
-REFITS = 3  # of the scales, each with its integers improved again
-LARGE = 1200  # inputs above which the time grows faster than what further scales are worth
+_REFITS = 3  # of the scales, each with its integers improved again
+_LARGE = 1200  # inputs above which the time grows faster than what further scales are worth
 MUCH = 1e8  # channels x inputs^2 above which a second start takes 0.4 times as long again for 0.01 dB
-BYTE = 127
+LARGEST_CODE = 127
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -155,7 +163,7 @@ def _search_channels(
     best, pull, least = quadratic.best[own], quadratic.pull[own], grid.least[own]
     integers, scales = known.integers[own], known.scales[own]
     (channels, size), blocks = best.shape, scales.shape[1]
-    starts, refits = (_starts(grid.highest, size, len(known.integers)), REFITS) if grid.free else (1, 0)
+    starts, refits = (_starts(grid.highest, size, len(known.integers)), _REFITS) if grid.free else (1, 0)
     trial = _trial(best, scales, least, grid)
     tried, rough = _nearest_planes(quadratic.lower, upper, best, trial, grid)
     chosen = np.argsort(rough, axis=1, kind="stable")[:, :starts]
@@ -163,7 +171,7 @@ def _search_channels(
     place = np.arange(channels)[:, None]
     steps = np.concatenate([trial[place, chosen], scales[:, None]], axis=1)
     codes = np.concatenate([np.moveaxis(tried, 0, 2)[place, chosen], integers[:, None]], axis=1)
-    if size <= FEW and blocks == 1:
+    if size <= _FEW and blocks == 1:
         try_all(quadratic.curvature, best, steps, grid.limits, grid.partners, codes[:, :-1])
     missed = best[:, None] - steps[:, :, grid.block] * codes
     residual = multiplied_floats(missed.reshape(-1, size), quadratic.curvature).reshape(missed.shape)
@@ -173,7 +181,7 @@ def _search_channels(
 
     def improved(rows: tuple[Any, Any]) -> Float64s:
         """Improve some starts of some channels, and return their objectives."""
-        parts = Rows(codes[rows], steps[rows], residual[rows])
+        parts = ChannelRows(codes[rows], steps[rows], residual[rows])
         error: Float64s = improve(shared, best[rows[0]], pull[rows[0]], least[rows[0]], refits, parts)
         codes[rows], steps[rows], residual[rows] = parts
         return error
@@ -205,12 +213,12 @@ def _nearest_planes(
     low, high, most = grid.limits.astype(np.float32)
     inverses = np.float32(1.0) / scales
     lows, highs = (np.full(columns, end, np.float32) for end in (low, high))
-    candidates = Candidates(grid.block, grid.partners, scales, inverses, lows, highs, most)
+    candidates = CodeCandidates(grid.block, grid.partners, scales, inverses, lows, highs, most)
     codes, missed = np.empty((2, size, columns), np.float32)
     found = Tried(codes, missed, np.zeros(columns, np.float32))
     wanted = best.T.astype(np.float32)
-    for start in range((size - 1) // PANEL * PANEL, -1, -PANEL):
-        own = slice(start, min(start + PANEL, size))
+    for start in range((size - 1) // _PANEL * _PANEL, -1, -_PANEL):
+        own = slice(start, min(start + _PANEL, size))
         lost = multiplied_floats(upper[own, own.stop :], found.missed[own.stop :])
         corner, spread = lower[own, own].astype(np.float32), np.repeat(wanted[own], tried, axis=1)
         choose_panel(corner, start, spread, lost, candidates, found)
@@ -225,9 +233,9 @@ def _trial(best: Float64s, scales: Float64s, least: Float64s, grid: CodeGrid) ->
 
 
 def _starts(highest: int, size: int, channels: int) -> int:
-    if channels * size**2 > MUCH or size > LARGE:
+    if channels * size**2 > MUCH or size > _LARGE:
         return 1
-    return STARTS_OF_BYTES if highest >= BYTE else STARTS
+    return STARTS_OF_BYTES if highest >= LARGEST_CODE else STARTS
 
 
 def products_each(highest: int, size: int, channels: int) -> float:
@@ -244,8 +252,8 @@ def products_each(highest: int, size: int, channels: int) -> float:
 
 def _shares(highest: int, size: int) -> Float64s:
     """Return the scales that are tried, as shares of the one that clips no weight, which is one of them."""
-    least = max(SMALLEST_SCALE, 1.0 - CLIPPED / (highest + 1))
-    apart = FAR_APART if size > LARGE else APART
+    least = max(_SMALLEST_SCALE, 1.0 - _CLIPPED / (highest + 1))
+    apart = FAR_APART if size > _LARGE else APART
     first, last = -round((1.0 - least) / apart), round((LARGEST_SCALE - 1.0) / apart)
     return 1.0 + apart * np.arange(first, last + 1, dtype=np.float64)
 

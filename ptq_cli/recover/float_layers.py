@@ -26,23 +26,25 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.declaration import ROW
-from ptq_cli.recover.output_noise import Judge, lowest_of, model_sqnr
+from ptq_cli.recover.output_noise import NoiseJudge, lowest_of, model_sqnr
 from ptq_cli.recover.range_choice import grids_of
 from ptq_cli.recover.range_effects import row_noise, tensor_noise
 from ptq_cli.recover.recovery_context import MOST_WORK, RecoveryContext, few, sample_work, samples_in
 from ptq_cli.recover.recovery_effects import FloatLayers
 
 LOUD = 64  # tensors that are looked at, at most: those that make the most noise
-LEAST_SHARE = 1e-3  # of the time: cost of a layer that saves time in float, so that no noise is worth nothing
+_LEAST_SHARE = (
+    1e-3  # of the time: cost of a layer that saves time in float, so that no noise is worth nothing
+)
 BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
 REASON = "left in float: its integers cost the outputs more than they save time"
 
-Names = tuple[str, ...]
-Move = tuple[Names, Names]  # layers that are left in float, and layers that find ranges at each run
+_Names = tuple[str, ...]
+_Move = tuple[_Names, _Names]  # layers that are left in float, and layers that find ranges at each run
 
 
 @dataclass(frozen=True)
-class Step:
+class _Step:
     """Some more layers without integers in calibrated ranges.
 
     Attributes:
@@ -52,13 +54,13 @@ class Step:
         is_measured: whether the ranges of all its tensors were measured.
     """
 
-    move: Move
+    move: _Move
     left: float
     slower: float
     is_measured: bool = True
 
 
-NO_STEP = Step(((), ()), 1.0, 0.0)
+NO_STEP = _Step(((), ()), 1.0, 0.0)
 
 
 class Steps:
@@ -86,7 +88,7 @@ class Steps:
             for layer in placement.plan.layers
             if not layer.quantized and layer.name in could
         }
-        self._plans: dict[Move, Plan] = {}
+        self._plans: dict[_Move, Plan] = {}
         self._base, self._measured = self._plan(((), ())), set(placement.target_plan.measured)
         self._sizes = Sizes.of(model)
         self._time = integer_time(model, self._base, self._sizes)
@@ -95,10 +97,10 @@ class Steps:
         loud = sorted(noise, key=lambda source: (-noise[source], source))[:LOUD]
         moves = {move: source for source in reversed(loud) if any(move := self._move(source))}
         alone = {move: self._with(NO_STEP, move, source) for move, source in moves.items()}
-        worth = {move: (1.0 - step.left) / max(step.slower, LEAST_SHARE) for move, step in alone.items()}
+        worth = {move: (1.0 - step.left) / max(step.slower, _LEAST_SHARE) for move, step in alone.items()}
         self._order = {move: moves[move] for move in sorted(worth, key=lambda move: (-worth[move], move))}
 
-    def up_to(self, limit: float) -> Iterator[Step]:
+    def up_to(self, limit: float) -> Iterator[_Step]:
         """Yield choices that cost at most this share of the time, each with more layers."""
         last = NO_STEP
         for move, source in self._order.items():
@@ -112,16 +114,16 @@ class Steps:
                 last = replace(step, slower=max(step.slower, last.slower))
                 yield last
 
-    def _with(self, last: Step, move: Move, source: str) -> Step:
+    def _with(self, last: _Step, move: _Move, source: str) -> _Step:
         """Return a step with one more move, which a tensor asked for."""
         both = _both(last.move, move)
         if move[0] or both == last.move:
             return self._planned(both)
         # Not planned, which on a large graph takes longer than to measure the tensor's noise.
         added = sum(conversions_at_each_run(self._model, move[1], self._sizes)) / self._time
-        return Step(both, last.left - self._noise[source] / self._total, last.slower + added)
+        return _Step(both, last.left - self._noise[source] / self._total, last.slower + added)
 
-    def _move(self, source: str) -> Move:
+    def _move(self, source: str) -> _Move:
         """Move of the layers around a tensor after which it is on no calibrated grid."""
         makers, readers = _around(self._model, self._base, self._target, source)
         if readers and self._could_be_dynamic.issuperset(readers):  # It takes less time than float.
@@ -131,7 +133,7 @@ class Steps:
             return makers, ()
         return tuple(dict.fromkeys((*makers, *readers))), ()
 
-    def _plan(self, move: Move) -> Plan:
+    def _plan(self, move: _Move) -> Plan:
         if move not in self._plans:  # What a tensor asks for is the first step, and each limit begins alike.
             in_float, dynamic = move
             choices = LayerChoices(
@@ -157,23 +159,23 @@ class Steps:
         saved = savings(model, self._base, self._sizes).work
         return lambda plan: (saved - savings(model, plan, self._sizes).work) / self._time
 
-    def _planned(self, move: Move) -> Step:
+    def _planned(self, move: _Move) -> _Step:
         plan = self._plan(move)
         before, after = self._base.activations, plan.activations
         quantized = {before[name].source for name in after if name in before}
         left = sum(noise for source, noise in self._noise.items() if source in quantized)
         is_measured = self._measured.issuperset(plan.measured)
-        return Step(move, left / self._total, self._slower(plan), is_measured)
+        return _Step(move, left / self._total, self._slower(plan), is_measured)
 
 
-def _both(one: Move, other: Move) -> Move:
+def _both(one: _Move, other: _Move) -> _Move:
     """Return both moves as one; a layer of both is left in float."""
     in_float = tuple(dict.fromkeys((*one[0], *other[0])))
     dynamic = dict.fromkeys((*one[1], *other[1]))
     return in_float, tuple(name for name in dynamic if name not in in_float)
 
 
-def _around(model: ir.Model, plan: Plan, target: Target, source: str) -> tuple[Names, Names]:
+def _around(model: ir.Model, plan: Plan, target: Target, source: str) -> tuple[_Names, _Names]:
     """Return the integer layers that make and that read the tensors of a source."""
     integer = {layer.name for layer in plan.layers if layer.quantized}
     members = {name for name, site in plan.activations.items() if site.source == source}
@@ -195,7 +197,7 @@ def _around(model: ir.Model, plan: Plan, target: Target, source: str) -> tuple[N
     return tuple(makers), tuple(readers)
 
 
-STAGE = "float"
+_STAGE = "float"
 WANTED_DB = 22.0  # SQNR of the worst output that is enough: 20 dB, and 2 for samples unlike these
 # Most samples that a choice is measured on, and about how many choices are: what learns nothing from the
 # samples may be judged by all of them, and few hide the sample that makes most of the noise.
@@ -203,12 +205,12 @@ JUDGED_ON, MODELS = 32, 8
 # SQNR below which so few samples show that no choice is enough; if one is, all of them judge again.
 FAR_DB, JUDGED_FAR_ON = 10.0, 8
 ENOUGH_DB = 30.0  # SQNR on the samples that judge ``ranges`` from which on no others are looked at
-RANKED_ON = 4  # samples that a tensor's noise is measured on, and the fewest others that may be enough
+_RANKED_ON = 4  # samples that a tensor's noise is measured on, and the fewest others that may be enough
 RANK_WORK = 6e11  # multiply-accumulates of ranking; above, one sample ranks those whose rows lose most
 # What weights have to cost the worst output for their rungs to be worth minutes, and for layers to be left
 # to these, which choose no weights again behind ranges found at each run.
 WEIGHTS_MATTER_DB = 1.0
-LEAST_GAIN_DB = 0.5  # for less no layer is left in float
+_LEAST_GAIN_DB = 0.5  # for less no layer is left in float
 
 
 class ModelMaker(Protocol):
@@ -255,7 +257,7 @@ def choose_float_layers(
     judged = context.data.samples[2]
     # The noise of all outputs is the mean of theirs.
     worst = known - 10.0 * math.log10(len(search.floats.graph.outputs))
-    if worst >= ENOUGH_DB and judged >= RANKED_ON:
+    if worst >= ENOUGH_DB and judged >= _RANKED_ON:
         return placement, FloatLayers(before=worst, after=worst, decided_by=judged)
     if known < FAR_DB:
         chosen, found = search.choose(JUDGED_FAR_ON)
@@ -297,16 +299,16 @@ class _Search:
 
     def _ordered(self, could_be_dynamic: frozenset[str]) -> Steps:
         context, placement, floats = self._context, self._placement, self.floats
-        context.progress(RunProgress(STAGE, 0, None))
+        context.progress(RunProgress(_STAGE, 0, None))
         samples, data = context.data.samples[0], context.data
-        grids, pieces = grids_of(placement, context.calibration), few(samples.fit, data.inputs, RANKED_ON)
+        grids, pieces = grids_of(placement, context.calibration), few(samples.fit, data.inputs, _RANKED_ON)
         work = sample_work(floats, pieces[0], data.inputs) / 2
-        if len(grids) * RANKED_ON * work > RANK_WORK:
+        if len(grids) * _RANKED_ON * work > RANK_WORK:
             pieces = few(samples.fit, data.inputs, 1)
             lost = row_noise(floats, placement.plan, grids, pieces[0])
             chosen = sorted(lost, key=lambda source: (-lost[source], source))[:LOUD]
             grids = {source: grids[source] for source in chosen}
-        noise = tensor_noise(floats, placement.plan, grids, pieces, context.trials(STAGE, self._stop))
+        noise = tensor_noise(floats, placement.plan, grids, pieces, context.trials(_STAGE, self._stop))
         return Steps(floats, placement, context.target, noise, self._limits.profile, could_be_dynamic)
 
     def _chosen(
@@ -314,14 +316,14 @@ class _Search:
     ) -> tuple[Placement, FloatLayers]:
         placement, limit = self._placement, self._limits.slower
 
-        def sqnr(step: Step, at_least: float) -> float:
+        def sqnr(step: _Step, at_least: float) -> float:
             try:
                 return measured(self._placed(step), at_least)[0]
             except (InvalidOnnxError, StaleCalibrationError):
                 return -math.inf  # What is left would need ranges that were not measured.
 
         chosen, after = _fewest(list(steps.up_to(limit)), sqnr, self._stop)
-        if chosen is not None and after >= found.before + LEAST_GAIN_DB:
+        if chosen is not None and after >= found.before + _LEAST_GAIN_DB:
             placement, (in_float, dynamic) = self._placed(chosen), chosen.move
             found = replace(found, layers=in_float, dynamic=dynamic, after=after, slower=chosen.slower)
         if found.after < WANTED_DB and not self._stop():
@@ -334,13 +336,13 @@ class _Search:
                 found = replace(found, more_slower=more.slower)
         return placement, found
 
-    def _placed(self, step: Step) -> Placement:
+    def _placed(self, step: _Step) -> Placement:
         in_float, dynamic = step.move
         return self._models.without(dict.fromkeys(in_float, REASON), dynamic)
 
 
 def _measure(
-    models: ModelMaker, floats: ir.Model, outputs_sqnr: Judge
+    models: ModelMaker, floats: ir.Model, outputs_sqnr: NoiseJudge
 ) -> Callable[[Placement, float], tuple[float, float]]:
     """Return a function of a placement: SQNR of its worst output but for the loss of weights, and that loss.
 
@@ -380,7 +382,7 @@ def reached_sqnr(context: RecoveryContext, found: FloatLayers, made: ir.Model | 
     return replace(found, reached=outputs_sqnr(serialize(made)))
 
 
-def _judge(context: RecoveryContext, floats: ir.Model, most: int) -> tuple[Judge, int]:
+def _judge(context: RecoveryContext, floats: ir.Model, most: int) -> tuple[NoiseJudge, int]:
     """Return the judge of the worst output, and its number of samples: those held out come first."""
     data, samples = context.data, context.data.samples[0]
     if most > JUDGED_FAR_ON:
@@ -394,14 +396,14 @@ def _judge(context: RecoveryContext, floats: ir.Model, most: int) -> tuple[Judge
         threads=context.machine.threads,
         of=lowest_of,
         known=data.known_outputs,
-        name=f"{STAGE} {count}",
+        name=f"{_STAGE} {count}",
     )
     return sqnr, count
 
 
 def _fewest(
-    steps: Sequence[Step], measured: Callable[[Step, float], float], stop: Callable[[], bool]
-) -> tuple[Step | None, float]:
+    steps: Sequence[_Step], measured: Callable[[_Step, float], float], stop: Callable[[], bool]
+) -> tuple[_Step | None, float]:
     """Return the first step that has the SQNR wanted, and its SQNR; the last one where none has."""
     if not steps:
         return None, math.nan

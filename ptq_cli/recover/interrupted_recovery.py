@@ -16,11 +16,11 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, Parameters
 from ptq_cli.recover.layer_state import SolvedLayer
 from ptq_cli.recover.quantized_layer import QuantizedLayer
-from ptq_cli.recover.recovery_context import STAGE
+from ptq_cli.recover.recovery_context import RECOVER_STAGE
 from ptq_cli.setup.resumable import Checkpoints, read_checkpoint
 from ptq_cli.setup.run_directory import library_versions
 
-CONTAINER = Container(
+_CONTAINER = Container(
     format="ptq.recovery",
     version=1,
     error=InputFileError,
@@ -29,9 +29,9 @@ CONTAINER = Container(
     again="start again with --set run.restart=true",
     is_flat=False,
 )
-WORK = "recovery"
+_WORK = "recovery"
 
-Identity = Mapping[str, str]
+_Identity = Mapping[str, str]
 """What a rung is of, by name: a checkpoint of another is ignored."""
 
 
@@ -69,13 +69,13 @@ class RecoveryCheckpoint:
     At least ``every`` seconds lie between two writes.
     """
 
-    def __init__(self, path: Path, every: float, identity: Identity, progress: ProgressCallback) -> None:
+    def __init__(self, path: Path, every: float, identity: _Identity, progress: ProgressCallback) -> None:
         self._path, self._identity = path, dict(identity)
         self._progress = progress
-        self._checkpoints = Checkpoints(path, WORK, every, self._tell)
+        self._checkpoints = Checkpoints(path, _WORK, every, self._tell)
 
     def _tell(self, note: str) -> None:
-        self._progress(Progress(STAGE, 0, None, note))
+        self._progress(Progress(RECOVER_STAGE, 0, None, note))
 
     def earlier(self, layers: Mapping[str, QuantizedLayer], parameters: Parameters) -> dict[str, SolvedLayer]:
         """Choices of an interrupted run for these layers."""
@@ -92,7 +92,7 @@ class RecoveryCheckpoint:
                 return f"it is damaged ({type(error).__name__})"
             return f"{changed[0]} changed since" if changed else ""
 
-        if read_checkpoint(self._path, WORK, _read, refusal, self._tell) is None:
+        if read_checkpoint(self._path, _WORK, _read, refusal, self._tell) is None:
             return {}
         count = f"{len(known)} of {len(layers)} layers"
         self._tell(f"continuing an earlier recovery after {count}; --set run.restart=true starts again")
@@ -112,13 +112,13 @@ class RecoveryCheckpoint:
             arrays |= {f"{index}.{key}": array for key, array in _arrays(item.decided)}
         header = {"identity": self._identity, "layers": entries}
         with atomic_write(path) as partial, partial.open("wb") as file:
-            for part in CONTAINER.parts(header, arrays):
+            for part in _CONTAINER.parts(header, arrays):
                 file.write(part)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
-    content = map_file(path, CONTAINER.what, CONTAINER)
-    return CONTAINER.parse(content, str(path), lambda header, arrays: (header, arrays))
+    content = map_file(path, _CONTAINER.what, _CONTAINER)
+    return _CONTAINER.parse(content, str(path), lambda header, arrays: (header, arrays))
 
 
 def _arrays(decided: DecidedConstants) -> Iterator[tuple[str, Array]]:

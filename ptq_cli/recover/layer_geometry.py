@@ -13,7 +13,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.recover.second_moments import Float64s, Int64s
 
-OUTSIDE = -1  # stands for a position in the padding
+_OUTSIDE = -1  # stands for a position in the padding
 LOOKED_UP = "rows of a table are looked up, not added up, so the nearest integers are the best"
 
 
@@ -55,7 +55,7 @@ class Window:
             shape = (len(flat) * given[axis], flat.shape[1] * self.kernel[axis])
             flat = (flat[:, None, :, None] * size + found[None, :, None, :]).reshape(shape)
             inside = (inside[:, None, :, None] & fits[None, :, None, :]).reshape(shape)
-        return np.where(inside, flat, OUTSIDE)
+        return np.where(inside, flat, _OUTSIDE)
 
     def _along(self, axis: int, taken: int, given: int) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """Return the index along an axis that each output index reads at each of the kernel's, and whether.
@@ -200,12 +200,12 @@ def spread(total: int, wanted: int, sample: int) -> Int64s:
     return ((np.arange(wanted) + first) * total / wanted).astype(np.int64)
 
 
-AT_ONCE = 4096  # rows that are multiplied at once: enough for a product of matrices to be fast
+_AT_ONCE = 4096  # rows that are multiplied at once: enough for a product of matrices to be fast
 CHECKED = 4  # every fourth sample that is learned from says how far the optimum of the others holds
 NO_ROWS = "no data reached this part of the model"
 NOT_FINITE = "what a layer reads or makes may not be NaN or Inf"
 
-Part = tuple[Array, npt.NDArray[np.float32]]
+RowsPart = tuple[Array, npt.NDArray[np.float32]]
 
 
 class LayerRows:
@@ -217,7 +217,7 @@ class LayerRows:
         self._each = -(-wanted // max(samples, 1))
         self._outside = outside
         self._tables: dict[tuple[tuple[int, ...], tuple[int, ...]], Int64s] = {}
-        self._pieces: dict[int, list[tuple[int, Part]]] = {}
+        self._pieces: dict[int, list[tuple[int, RowsPart]]] = {}
 
     def add(self, piece: int, read: Array, made: Array, *, first: int) -> None:
         """Take the rows of a piece, which its number orders; threads may add pieces at the same time.
@@ -235,16 +235,16 @@ class LayerRows:
             for sample in range(len(read))
         ]
 
-    def parts(self, chosen: Callable[[int], bool] = lambda _sample: True) -> Iterator[Part]:
+    def parts(self, chosen: Callable[[int], bool] = lambda _sample: True) -> Iterator[RowsPart]:
         """Yield what was read and made of some samples, some thousand rows at a time, in the order of pieces.
 
         Shapes:
             (rows, groups * K), (rows, M).
         """
-        waiting: list[Part] = []
+        waiting: list[RowsPart] = []
         for piece in sorted(self._pieces):
             waiting += [part for sample, part in self._pieces[piece] if chosen(sample)]
-            if sum(len(read) for read, _ in waiting) >= AT_ONCE:
+            if sum(len(read) for read, _ in waiting) >= _AT_ONCE:
                 yield _joined(waiting)
                 waiting = []
         if any(len(read) for read, _ in waiting):
@@ -254,12 +254,12 @@ class LayerRows:
         """Release what was taken."""
         self._pieces = {}
 
-    def _matrix_rows(self, read: Array, made: Array, sample: int) -> Part:
+    def _matrix_rows(self, read: Array, made: Array, sample: int) -> RowsPart:
         read, made = read.reshape(-1, read.shape[-1]), made.reshape(-1, made.shape[-1])
         chosen = spread(len(read), self._each, sample)
         return read[chosen], made[chosen].astype(np.float32)
 
-    def _window_rows(self, read: Array, made: Array, sample: int) -> Part:
+    def _window_rows(self, read: Array, made: Array, sample: int) -> RowsPart:
         window = self._geometry.window
         assert window is not None  # noqa: S101 - the caller has asked
         chosen = spread(int(np.prod(made.shape[1:])), self._each, sample)
@@ -275,7 +275,7 @@ class LayerRows:
         return self._tables[key]
 
 
-def _joined(parts: Sequence[Part]) -> Part:
+def _joined(parts: Sequence[RowsPart]) -> RowsPart:
     return np.concatenate([read for read, _ in parts]), np.concatenate([made for _, made in parts])
 
 
@@ -289,7 +289,7 @@ def gather(
         for channel in range(source.shape[0]):
             for k in range(size):
                 position = positions[row, k]
-                if position == OUTSIDE:
+                if position == _OUTSIDE:
                     rows[row, channel * size + k] = outside
                 else:
                     rows[row, channel * size + k] = source[channel, position]
@@ -307,7 +307,7 @@ class LayerData:
     learn: LayerRows
     decide: LayerRows
 
-    def read(self) -> tuple[list[Part], list[Part], list[Part]] | str:
+    def read(self) -> tuple[list[RowsPart], list[RowsPart], list[RowsPart]] | str:
         """Take out the rows to learn from, to check by and to decide by; or why they are of no use."""
         learn = list(self.learn.parts(lambda sample: sample % CHECKED != CHECKED - 1))
         check = list(self.learn.parts(lambda sample: sample % CHECKED == CHECKED - 1))

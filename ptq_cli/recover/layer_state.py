@@ -14,7 +14,7 @@ from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.plan.sites import BiasSite
 from ptq_cli.qdq.write.site_parameters import DecidedBias, DecidedConstants, Parameters
 from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
-from ptq_cli.recover.layer_geometry import LayerData, Part
+from ptq_cli.recover.layer_geometry import LayerData, RowsPart
 from ptq_cli.recover.least_squares import (
     CenteredMoments,
     Factor,
@@ -30,8 +30,10 @@ from ptq_cli.runtime.products import multiplied_floats
 
 BIAS_ROOM = 4  # times as large as it is a bias may become before its scale would be too small for it
 EVERY = slice(None)
-CHANNELS = 4096  # output channels with blocks of which weights and integers are held in float64 at once
-SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+STATE_CHANNELS_AT_ONCE = (
+    4096  # output channels with blocks of which weights and integers are held in float64 at once
+)
+_SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 NO_HELP = "the error on the held-out samples did not fall"
 
 
@@ -130,7 +132,7 @@ def code_grid(
     layer: QuantizedLayer, state: LayerState, own: slice, step: float, largest: Float64s
 ) -> CodeGrid:
     """Return the integers and scales that channels may have: a bias of ``largest``, (M,), fits in int32."""
-    least = np.full(len(state.weight), SMALLEST_SCALE if layer.free else 0.0)
+    least = np.full(len(state.weight), _SMALLEST_SCALE if layer.free else 0.0)
     if layer.free and state.bias is not None and isinstance(layer.bias, BiasSite):
         room = BIAS_ROOM * np.maximum(np.abs(state.bias), largest)
         least = np.maximum(least, room / (step * LARGEST_BIAS))
@@ -172,8 +174,8 @@ def decided_again(
     if not site.format.signed:
         zeros = geometry.in_place(points, item.scale(site).shape)
         values = np.empty(values.shape, np.float32 if site.as_pair else site.format.storage)
-        for start in range(0, len(values), CHANNELS):  # A table has millions of them.
-            own = slice(start, start + CHANNELS)
+        for start in range(0, len(values), STATE_CHANNELS_AT_ONCE):  # A table has millions of them.
+            own = slice(start, start + STATE_CHANNELS_AT_ONCE)
             values[own] = codes.integers[own] + points[own][:, geometry.block]
     integers = geometry.in_place(values, item.stored.shape)
     if site.pairs is not None and exceeds_pairs(integers, site.pairs):
@@ -192,8 +194,8 @@ def decided_again(
     return DecidedConstants(decided=weights, biases={layer.bias: found})
 
 
-STEPS = 32767  # on either side of 0, of targets and float inputs: 16 bits are finer than a layer's error
-JUDGED = 8  # channels of each group, at most, that say how far to go: it is one number for all of them
+_STEPS = 32767  # on either side of 0, of targets and float inputs: 16 bits are finer than a layer's error
+_JUDGED = 8  # channels of each group, at most, that say how far to go: it is one number for all of them
 
 
 def solve_layer(
@@ -214,7 +216,7 @@ class _Solution:
         float_model: ir.Model,
         parameters: Parameters,
         layer: QuantizedLayer,
-        parts: tuple[list[Part], list[Part], list[Part]],
+        parts: tuple[list[RowsPart], list[RowsPart], list[RowsPart]],
     ) -> None:
         self._float_model, self._parameters, self._layer = float_model, parameters, layer
         self._learn, self._check, self._decide = parts
@@ -255,7 +257,7 @@ class _Solution:
             decided=again,
         )
 
-    def _moments(self, parts: Sequence[Part]) -> list[SecondMoments]:
+    def _moments(self, parts: Sequence[RowsPart]) -> list[SecondMoments]:
         """Return the moments of each group; exact, whatever the parts are."""
         totals: list[SecondMoments] = []
         for read, made in parts:
@@ -292,7 +294,7 @@ class _Solution:
     def _share(
         self, learned: Sequence[SecondMoments], checked: Sequence[SecondMoments], factors: Sequence[Factor]
     ) -> float:
-        step = -(-len(self._state.weight) // (self._state.groups * JUDGED))
+        step = -(-len(self._state.weight) // (self._state.groups * _JUDGED))
         of_learned, of_checked = (
             self._centered(
                 [replace(item, cross=item.cross[::step], targets=item.targets[::step]) for item in part], step
@@ -357,4 +359,4 @@ class _Solution:
 
 
 def _steps(largest: Float64s) -> Float64s:
-    return np.where(largest > 0.0, np.asarray(largest, np.float64) / STEPS, 1.0)
+    return np.where(largest > 0.0, np.asarray(largest, np.float64) / _STEPS, 1.0)

@@ -13,11 +13,13 @@ from ptq_cli.core.compiled import compiled
 from ptq_cli.recover.second_moments import Float64s, Int64s, SecondMoments
 from ptq_cli.runtime.products import multiplied_floats
 
-BLOCK = 192  # columns eliminated together: such products are fast, and compiled loops take next to nothing
+ELIMINATED_COLUMNS = (
+    192  # columns eliminated together: such products are fast, and compiled loops take next to nothing
+)
 DAMPING = 0.01  # of the mean variance of an input; measured, see docs/recovery.md
 # Of conjugate gradients. What is left of the error changes a share by 0.004 on average, and by 0.05 at most:
 # near the best share that is next to nothing of what it gains.
-STEPS = 3
+_STEPS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,9 @@ def cholesky(matrix: Float64s) -> Factor:
 
 
 def _blocks(size: int) -> list[slice]:
-    return [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
+    return [
+        slice(start, min(start + ELIMINATED_COLUMNS, size)) for start in range(0, size, ELIMINATED_COLUMNS)
+    ]
 
 
 @compiled
@@ -279,12 +283,12 @@ def near_solution(matrix: Float64s, factor: Factor, right: Float64s) -> Float64s
     Source:
         Hestenes and Stiefel, Methods of conjugate gradients for solving linear systems (1952).
     """
-    if len(matrix) <= BLOCK:  # What is exact takes less.
+    if len(matrix) <= ELIMINATED_COLUMNS:  # What is exact takes less.
         return cholesky(matrix).solve(right)
     found, rest = np.zeros(right.shape), right
     turned = along = factor.solve(rest)
     power = (rest * turned).sum(axis=1, keepdims=True)
-    for _ in range(STEPS):
+    for _ in range(_STEPS):
         if not power.any():
             break
         image = multiplied_floats(along, matrix)

@@ -18,7 +18,13 @@ from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric
 from ptq_cli.evaluation.metrics.spec import metric_specs
-from ptq_cli.evaluation.runs.judged import FLOAT, Judged, fitting_targets, judged_measurement, judged_metrics
+from ptq_cli.evaluation.runs.judged import (
+    FLOAT_MODEL,
+    Judged,
+    fitting_targets,
+    judged_measurement,
+    judged_metrics,
+)
 from ptq_cli.evaluation.runs.model_outputs import Place
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.files.stored import StoredModel
@@ -26,12 +32,12 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.report.text.numbers import format_interval, format_value
 from ptq_cli.runtime.session import Kernels, Session
 
-AT_ONCE = 1 << 23  # values of an output that are compared at once
+_AT_ONCE = 1 << 23  # values of an output that are compared at once
 SEVERAL = 2  # of fewer gains there is no deviation
-KEPT = 1 << 26  # bytes of outputs kept for another choice; logits of a language model take gigabytes
+_KEPT = 1 << 26  # bytes of outputs kept for another choice; logits of a language model take gigabytes
 
 Noise = Sequence[tuple[float, float]]  # the signal and the noise of each output of one piece
-Piece = Mapping[str, Array]
+PieceInputs = Mapping[str, Array]
 Outputs = Sequence[Sequence[Array]]
 
 
@@ -128,7 +134,7 @@ def _sums(one: Array, other: Array) -> tuple[float, float]:
         return 0.0, math.inf
     if one.dtype.kind != "f":
         return one.size, float(np.count_nonzero(one != other))
-    if one.size > AT_ONCE and len(one) > 1:  # Logits are large, and three copies of them in float64 more so.
+    if one.size > _AT_ONCE and len(one) > 1:  # Logits are large, and three copies of them in float64 more so.
         parts = [_sums(one[row : row + 1], other[row : row + 1]) for row in range(len(one))]
         return math.fsum(signal for signal, _ in parts), math.fsum(noise for _, noise in parts)
     values = one.astype(np.float64)
@@ -146,7 +152,7 @@ def _share(sums: Iterable[tuple[float, float]]) -> float:
     return 0.0 if noise == 0.0 else 1.0
 
 
-class Judge(Protocol):
+class NoiseJudge(Protocol):
     """Tells the SQNR of a quantized model's outputs on samples, in dB."""
 
     def __call__(
@@ -161,13 +167,13 @@ class Judge(Protocol):
 
 def model_sqnr(
     float_model: StoredModel,
-    pieces: Sequence[Piece],
+    pieces: Sequence[PieceInputs],
     *,
     threads: int = 1,
     of: Callable[[Sequence[Noise]], float] = sqnr_of,
     known: dict[str, Outputs] | None = None,
     name: str = "",
-) -> Judge:
+) -> NoiseJudge:
     """Return a judge of quantized models: SQNR of the outputs on samples, in dB, as ``of`` measures it.
 
     What the float model makes of them is kept in ``known`` by a name, if that is little.
@@ -178,7 +184,7 @@ def model_sqnr(
     else:
         with _all_run(float_model, pieces, threads) as outputs:
             wanted = list(outputs)
-    if sum(array.nbytes for piece in wanted for array in piece if is_array(array)) <= KEPT:
+    if sum(array.nbytes for piece in wanted for array in piece if is_array(array)) <= _KEPT:
         known[name] = wanted
     silent = [[(signal, 0.0) for signal, _ in noise_of(piece, piece)] for piece in wanted]
 
@@ -196,7 +202,7 @@ def model_sqnr(
 
 @contextmanager
 def _all_run(
-    model: StoredModel, pieces: Sequence[Piece], threads: int, *, integer_kernels: bool = True
+    model: StoredModel, pieces: Sequence[PieceInputs], threads: int, *, integer_kernels: bool = True
 ) -> Iterator[Iterator[list[Array]]]:
     """Give a model's outputs for each piece, in order; what was not asked for when it ends is not run."""
     session = Session(model, threads=1, kernels=Kernels(integers=integer_kernels))
@@ -209,7 +215,7 @@ def _all_run(
                 run.cancel()
 
 
-FEWEST_SAMPLES = 8  # of fewer an interval is too narrow to decide by
+_FEWEST_SAMPLES = 8  # of fewer an interval is too narrow to decide by
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +257,7 @@ def limited_metric(
     None if no metric is limited that has a value for each model, or the samples lack its labels, or are few.
     """
     limited, outputs = recipe.gate.metrics, [value.name or "" for value in model.graph.outputs]
-    if not limited or sum(piece.size for piece in pieces) < FEWEST_SAMPLES:
+    if not limited or sum(piece.size for piece in pieces) < _FEWEST_SAMPLES:
         return None
     have_labels = all(piece.labels is not None for piece in pieces)
     for spec in metric_specs(recipe.evaluation.metrics, recipe.metric, limited):
@@ -295,7 +301,7 @@ class LimitedMetric:
         if self._metric is None or other._metric is None:
             return None
         with suppress(PtqError):
-            pair = {FLOAT: other._metric, name: self._metric}
+            pair = {FLOAT_MODEL: other._metric, name: self._metric}
             found = judged_measurement(self._judged, pair, name, (), samples)
             drop = found.drop_interval
             if drop is not None and found.float_value is not None and math.isfinite(drop.low + drop.high):

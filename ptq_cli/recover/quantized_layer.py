@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.errors import InvalidOnnxError, UnsupportedFormatError
-from ptq_cli.core.formats import FloatFormat, IntegerFormat
+from ptq_cli.core.formats import BYTE, FloatFormat, IntegerFormat
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.models.graph_reading import every_node, input_at, sole_reader
 from ptq_cli.models.opset import opset_of, raise_opset
@@ -21,7 +21,6 @@ from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.constant_pairs import NamesBySite, bias_key, storage_key
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters
-from ptq_cli.qdq.write.weight_quantizer import BYTE
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recover.layer_geometry import LayerGeometry, layer_geometry
 from ptq_cli.recover.recovery_effects import FloatLayers, RangesByEffect
@@ -72,7 +71,7 @@ def with_opset(model: ir.Model, opset: int, what: str) -> ir.Model:
     return raised
 
 
-SHARED = "a weight that several layers share is left to all of them"
+_SHARED = "a weight that several layers share is left to all of them"
 SHARED_BIAS = "a bias that is computed, or that several layers share, cannot be changed"
 ONE_NUMBER = "a bias has to be one number for each output channel"
 BIASED = ("Conv", "ConvTranspose", "Gemm")  # operators that have a bias as an input of their own
@@ -183,7 +182,7 @@ class _Layers:
             return "the quantizer has no evenly spaced integers"
         if site.kernel:
             return "an operator of the runtime reads its integers, and has scales of its own"
-        return SHARED if site.as_product or site in self._shared else ""
+        return _SHARED if site.as_product or site in self._shared else ""
 
     def layer(self, site: WeightSite, *, free: bool) -> QuantizedLayer | str:
         """Return the layer of a weight, or why its form keeps the weight from being chosen again."""
@@ -212,7 +211,7 @@ class _Layers:
             free=free and (site.axis is not None or site.block_size is not None),
             is_table=site in self._tables,
         )
-        return SHARED if found.is_table and not found.is_by_blocks else found
+        return _SHARED if found.is_table and not found.is_by_blocks else found
 
     def _read_as(self, node: ir.Node, read: ir.Value) -> QuantParameters | None:
         """Return the parameters of what a layer reads; None if it reads floats."""

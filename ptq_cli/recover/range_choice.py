@@ -14,7 +14,7 @@ from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import RunProgress
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.placement.ranges import Bounds, decide_activations, reader_bounds, statistics_of
+from ptq_cli.placement.ranges import ReaderBounds, decide_activations, reader_bounds, statistics_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recipe.quantizer_families import ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
@@ -32,20 +32,20 @@ from ptq_cli.recover.recovery_context import (
 )
 from ptq_cli.recover.recovery_effects import LITTLE, RangesByEffect
 
-STAGE = "ranges"
-PERCENTILES = (99.999, 99.99, 99.9)
+_STAGE = "ranges"
+_PERCENTILES = (99.999, 99.99, 99.9)
 ALIKE = 0.03  # scales that differ by less are one candidate
-MOST_TENSORS = (
+_MOST_TENSORS = (
     64  # of more, those are measured whose candidates differ most, on as many samples as run together
 )
-GAIN = 0.9  # a candidate that costs more than this share of the recipe's method is not worth a change
-FOR_ALL = ("max", *(f"percentile {share:g}" for share in PERCENTILES))  # also tried for all tensors together
+_GAIN = 0.9  # a candidate that costs more than this share of the recipe's method is not worth a change
+FOR_ALL = ("max", *(f"percentile {share:g}" for share in _PERCENTILES))  # also tried for all tensors together
 
-Candidate = tuple[AmaxSettings, QuantParameters]
+_Candidate = tuple[AmaxSettings, QuantParameters]
 
 
 @dataclass(frozen=True)
-class Candidates:
+class _Candidates:
     """What is tried for a tensor.
 
     Attributes:
@@ -53,7 +53,7 @@ class Candidates:
         chosen_by: which of them each method came to, by ``method_of``.
     """
 
-    choices: list[Candidate] = field(default_factory=list)
+    choices: list[_Candidate] = field(default_factory=list)
     chosen_by: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -91,10 +91,10 @@ def choose_ranges(
     }
     measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
     pieces = few(samples.fit, data.inputs, most)
-    context.progress(RunProgress(STAGE, 0, None))
+    context.progress(RunProgress(_STAGE, 0, None))
     # The float model is cut at the same tensors, whatever is quantized of it.
     trials = replace(
-        context.trials(STAGE, stop), cuts=placement.target_plan.activations, known=data.known_costs
+        context.trials(_STAGE, stop), cuts=placement.target_plan.activations, known=data.known_costs
     )
     costs = range_costs(floats, plan, measured, [*one_sample(pieces[0], data.inputs), *pieces], trials)
     changed, methods, after = _best(
@@ -176,16 +176,16 @@ def affordable(
         [(40, 16), (40, 4), (0, 1)]
     """
     choices = sum(len(found) > 1 for found in grids.values())
-    measured = most_unlike(grids, MOST_TENSORS)
+    measured = most_unlike(grids, _MOST_TENSORS)
     candidates = sum(map(len, measured.values()))
-    for samples in (MEASURED_ON if choices <= MOST_TENSORS else TOGETHER, TOGETHER, 1):
+    for samples in (MEASURED_ON if choices <= _MOST_TENSORS else TOGETHER, TOGETHER, 1):
         if candidates * samples * work / 2 <= MOST_WORK:
             return measured, samples
     return {}, 1
 
 
 def _assignments(
-    tried: Mapping[str, Candidates], costs: Mapping[str, Costs], for_all: Sequence[str]
+    tried: Mapping[str, _Candidates], costs: Mapping[str, Costs], for_all: Sequence[str]
 ) -> Iterator[dict[str, AmaxSettings]]:
     """Yield which tensors could have another method: the best of each, and one method for all; each once.
 
@@ -194,7 +194,7 @@ def _assignments(
     """
     of_few = {source: len(found.choices) - 1 for source, found in tried.items() if found.has_few_bits}
     by_effect = {
-        source: best for source, cost in costs.items() if cost[best := int(cost.argmin())] < GAIN * cost[0]
+        source: best for source, cost in costs.items() if cost[best := int(cost.argmin())] < _GAIN * cost[0]
     }
     of_all = (
         {source: index for source, found in tried.items() if (index := found.chosen_by.get(method))}
@@ -218,14 +218,14 @@ def method_of(settings: AmaxSettings) -> str:
     return f"percentile {settings.percentile:g}" if settings.method == "percentile" else settings.method
 
 
-def range_candidates(plan: Plan, source: str, placement: Placement, calibration: Calibration) -> Candidates:
+def range_candidates(plan: Plan, source: str, placement: Placement, calibration: Calibration) -> _Candidates:
     """Return a tensor's candidates; none for one whose range is not chosen from its values."""
     own = placement.settings.activations[source]
     if not isinstance(placement.settings.activation_families[source], ScaledActivations):
-        return Candidates()
+        return _Candidates()
     site = next(item for item in plan.activations.values() if item.source == source)
     if site.fixed_grid is not None:
-        return Candidates()
+        return _Candidates()
     statistics = statistics_of(plan, source, calibration)
     has_histogram = statistics.histogram is not None
     own = replace(own, method=resolve_method(own, has_histogram=has_histogram))
@@ -233,9 +233,9 @@ def range_candidates(plan: Plan, source: str, placement: Placement, calibration:
     if has_histogram and site.format.bits < BYTE:  # What holds most values wastes most of few steps.
         tried = [own, replace(own, method="mse")]
     elif has_histogram:
-        tried += [replace(own, method="percentile", percentile=share) for share in PERCENTILES]
+        tried += [replace(own, method="percentile", percentile=share) for share in _PERCENTILES]
         tried += [replace(own, method=method) for method in ("mse", "entropy")]
-    found = Candidates()
+    found = _Candidates()
     for item in tried:
         try:
             parameters = decide(
@@ -264,7 +264,7 @@ def grids_of(placement: Placement, calibration: Calibration) -> dict[str, QuantP
     return {source: decision.parameters for source, decision in decisions.items()}
 
 
-def told_bounds(model: ir.Model, placement: Placement, calibration: Calibration) -> dict[str, Bounds]:
+def told_bounds(model: ir.Model, placement: Placement, calibration: Calibration) -> dict[str, ReaderBounds]:
     """Return where the ranges of a placement could end, since no reader can tell what is beyond."""
     families, plan = placement.settings.activation_families, placement.plan
     grids = grids_of(placement, calibration)

@@ -18,13 +18,13 @@ from ptq_cli.models.files.storing import constant_bytes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel, cut_stages
-from ptq_cli.recover.output_noise import Piece
+from ptq_cli.recover.output_noise import PieceInputs
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
 Name = TypeVar("Name", bound=Any)
 Costs = npt.NDArray[np.float64]
-QUIET = 2.0**-7  # share of the noise of the first candidates for which no other one is measured: 0.03 dB
+_QUIET = 2.0**-7  # share of the noise of the first candidates for which no other one is measured: 0.03 dB
 # By which share of what the best of its tensor has cost a candidate may cost more, and is measured further:
 # after the first piece, and after the second; after the third half of that, then a third.
 FAR = (3.0, 1.0)
@@ -60,7 +60,7 @@ def range_costs(
     float_model: ir.Model,
     plan: Plan,
     candidates: Mapping[str, Sequence[QuantParameters]],
-    pieces: Sequence[Piece],
+    pieces: Sequence[PieceInputs],
     trials: Trials,
 ) -> dict[str, Costs]:
     """Return the noise share of the model's outputs for each candidate range, by tensor.
@@ -68,7 +68,7 @@ def range_costs(
     The float model runs with one tensor on the grid of one candidate, all else in float; tensors that share
     parameters are on it together. Only what comes behind them is run again. On the first piece, which only
     tells what to measure on the others, the first candidate of each tensor is measured, and then the others
-    of the tensors that make all but ``QUIET`` of the noise. On each further piece those are measured that
+    of the tensors that make all but ``_QUIET`` of the noise. On each further piece those are measured that
     cost not much more than the best of their tensor.
 
     Args:
@@ -101,7 +101,7 @@ def range_costs(
             model.measure(number, piece, asked, costs, told.of(now, later))
             # After the first piece most tensors prove to be quiet, and cost no further runs.
             if number == 0:
-                loud = loudest({source: costs[source][0] for source in running}, len(running), QUIET)
+                loud = loudest({source: costs[source][0] for source in running}, len(running), _QUIET)
                 others: Running = {source: list(range(1, len(grids[source]))) for source in loud}
                 now = _size(others)
                 model.measure(0, piece, others, costs, told.of(now, left * (now + len(loud))))
@@ -159,7 +159,7 @@ def tensor_noise(
     float_model: ir.Model,
     plan: Plan,
     grids: Mapping[str, QuantParameters],
-    pieces: Sequence[Piece],
+    pieces: Sequence[PieceInputs],
     trials: Trials,
 ) -> dict[str, float]:
     """Return the noise share of the model's outputs with only one tensor on its grid, by source.
@@ -181,7 +181,7 @@ def tensor_noise(
 
 
 def row_noise(
-    float_model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters], piece: Piece
+    float_model: ir.Model, plan: Plan, grids: Mapping[str, QuantParameters], piece: PieceInputs
 ) -> dict[str, float]:
     """Return of each source how much of a row is noise on its grid, on average over the rows of one piece.
 
@@ -255,7 +255,7 @@ class _ModelOnGrids:
     def measure(
         self,
         number: int,
-        piece: Piece,
+        piece: PieceInputs,
         running: Running,
         costs: Mapping[str, Costs],
         tell: Callable[[int], None],
@@ -279,7 +279,7 @@ class _ModelOnGrids:
         return self._cuts, number, tensors, float(grid.scale), int(grid.zero_point), grid.format
 
     def _runs(
-        self, piece: Piece, tasks: Sequence[tuple[str, int]], tell: Callable[[int], None]
+        self, piece: PieceInputs, tasks: Sequence[tuple[str, int]], tell: Callable[[int], None]
     ) -> list[float]:
         if not tasks:
             return []

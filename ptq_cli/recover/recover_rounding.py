@@ -39,7 +39,7 @@ from ptq_cli.recover.sample_stream import IN_MEMORY, SampleStream, SpillStore, l
 
 A_MINUTE = 60.0
 MEMORY_SHARE = 2  # one part of so many of the allowed memory is for tensors that wait
-ROWS = 8192  # of a layer with few inputs
+_ROWS = 8192  # of a layer with few inputs
 ROWS_PER_INPUT = 8  # of one with many; eight times as many gave no better result, see docs/recovery.md
 STREAMS = 3  # how often a sample goes through a stage: of the float model, and twice of the quantized one
 DECIDED = 4  # one row for so many that are learned from is enough to decide by
@@ -193,7 +193,7 @@ def round_work(
 
 def rows_wanted(layer: QuantizedLayer) -> int:
     """Largest number of rows of data that a layer is fitted to."""
-    return max(ROWS, ROWS_PER_INPUT * len(layer.geometry.block))
+    return max(_ROWS, ROWS_PER_INPUT * len(layer.geometry.block))
 
 
 class _Walk:

@@ -26,23 +26,23 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.recovery_rungs import exporting_rungs
-from ptq_cli.recover.output_noise import Judge, Outputs, Piece, model_sqnr
+from ptq_cli.recover.output_noise import NoiseJudge, Outputs, PieceInputs, model_sqnr
 from ptq_cli.recover.range_effects import KnownCosts, Trials
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.setup.resolve import Resolved, no_data, open_data
 from ptq_cli.setup.served_inputs import with_states
 
-MOST_SAMPLES = 512  # more cost time, and gave 0.1 dB; see docs/recovery.md
-JUDGED = 3 / 8  # least share of the samples that judge whether a model as a whole is better
-SET_ASIDE = 8  # every eighth sample decides
-FEW = 4  # samples of a piece that cannot be divided by taking rows
-PIECE = 32  # samples that run together: a constant, so that results do not depend on the batch size
+_MOST_SAMPLES = 512  # more cost time, and gave 0.1 dB; see docs/recovery.md
+_JUDGED = 3 / 8  # least share of the samples that judge whether a model as a whole is better
+_SET_ASIDE = 8  # every eighth sample decides
+_FEW = 4  # samples of a piece that cannot be divided by taking rows
+_PIECE = 32  # samples that run together: a constant, so that results do not depend on the batch size
 MEASURED_ON, TOGETHER = 16, 4  # samples on which the best candidates are measured, and how many run together
 # Multiply-accumulates that candidates may take. A larger model has fewer samples; where one is too much,
 # only ``max`` for all tensors is tried.
 MOST_WORK = 2e12
 
-Pieces = Iterator[tuple[Piece, bool]]
+Pieces = Iterator[tuple[PieceInputs, bool]]
 Build = Callable[[Placement], tuple[ir.Model, Plan]]  # makes the quantized graph of a placement, and its plan
 
 
@@ -80,7 +80,7 @@ class RecoverySamples:
             2
         """
         sizes = [samples_in(piece) for piece in self.pieces]
-        enough = JUDGED * sum(sizes)
+        enough = _JUDGED * sum(sizes)
         fits = range(len(self.fit) + 1)
         return max(first for first in fits if not first or sum(sizes[first:]) >= enough)
 
@@ -111,7 +111,7 @@ class RecoveryData:
         """The samples in pieces, and how many there are to learn from and to judge by."""
         return recovery_samples(self)
 
-    def judge(self, float_model: StoredModel, threads: int) -> Judge:
+    def judge(self, float_model: StoredModel, threads: int) -> NoiseJudge:
         """Judge of quantized models: SQNR of the outputs on the samples that judge, in dB.
 
         The number of threads does not change it.
@@ -186,7 +186,7 @@ def _cut_for_judging(samples: RecoverySamples, inputs: Sequence[TensorSpec]) -> 
     """
     fit, first = samples.fit, samples.first_judged
     judged, total = (sum(map(samples_in, pieces)) for pieces in (samples.judge, samples.pieces))
-    spare = judged - math.ceil(JUDGED * total)
+    spare = judged - math.ceil(_JUDGED * total)
     if first == len(fit) or not spare or not _divides(inputs):
         return samples
     parts = [_rows(fit[first], slice(spare)), _rows(fit[first], slice(spare, None))]
@@ -207,19 +207,19 @@ def _fixed(data: RecoveryData, size: int) -> Pieces:
 
 
 def _decides(number: int) -> bool:
-    return number % SET_ASIDE == SET_ASIDE - 1
+    return number % _SET_ASIDE == _SET_ASIDE - 1
 
 
 def _free(data: RecoveryData) -> Pieces:
     apart = 0
-    for batch, first in _batches(data, PIECE):
+    for batch, first in _batches(data, _PIECE):
         if batch.axes:  # Samples lie along other axes, or share an array: whole pieces are set aside.
-            for start in range(0, batch.size, FEW):
-                yield dict(cut(batch, start, min(start + FEW, batch.size)).inputs), _decides(apart)
+            for start in range(0, batch.size, _FEW):
+                yield dict(cut(batch, start, min(start + _FEW, batch.size)).inputs), _decides(apart)
                 apart += 1
             continue
         piece = batch.inputs
-        aside = (first + np.arange(batch.size)) % SET_ASIDE == SET_ASIDE - 1
+        aside = (first + np.arange(batch.size)) % _SET_ASIDE == _SET_ASIDE - 1
         for chosen, decides in ((~aside, False), (aside, True)):
             if chosen.any():
                 yield {name: array[chosen] for name, array in piece.items()}, decides
@@ -233,18 +233,20 @@ def _batches(data: RecoveryData, size: int) -> Iterator[tuple[Batch, int]]:
         for batch in given:
             yield replace(batch, inputs={name: array.copy() for name, array in batch.inputs.items()}), first
             first += batch.size
-            if first >= MOST_SAMPLES:
+            if first >= _MOST_SAMPLES:
                 return
 
 
-def _last_aside(pieces: list[tuple[Piece, bool]], inputs: Sequence[TensorSpec]) -> list[tuple[Piece, bool]]:
+def _last_aside(
+    pieces: list[tuple[PieceInputs, bool]], inputs: Sequence[TensorSpec]
+) -> list[tuple[PieceInputs, bool]]:
     *others, (last, _) = pieces
     if not _divides(inputs) or count_samples(last, inputs) < 2:
         return [*others, (last, True)]
     return [*others, (_rows(last, slice(-1)), False), (_rows(last, slice(-1, None)), True)]
 
 
-def _rows(piece: Piece, own: slice) -> dict[str, Array]:
+def _rows(piece: PieceInputs, own: slice) -> dict[str, Array]:
     return {name: array[own] for name, array in piece.items()}
 
 
@@ -253,14 +255,14 @@ def _divides(inputs: Sequence[TensorSpec]) -> bool:
     return not fixed_batch_size(inputs) and all(spec.samples_axis == 0 for spec in inputs)
 
 
-def sample_work(model: ir.Model, piece: Piece, inputs: Sequence[TensorSpec]) -> float:
+def sample_work(model: ir.Model, piece: PieceInputs, inputs: Sequence[TensorSpec]) -> float:
     """Return the multiply-accumulates of a model for one sample."""
     found = multiply_accumulates(model, {name: array.shape for name, array in piece.items()})
     return found.total / count_samples(piece, inputs)
 
 
 def few(
-    pieces: Sequence[Piece], inputs: Sequence[TensorSpec], most: int = MEASURED_ON
+    pieces: Sequence[PieceInputs], inputs: Sequence[TensorSpec], most: int = MEASURED_ON
 ) -> list[dict[str, Array]]:
     """Return the first samples, in pieces of which all tensors between layers fit into memory.
 
@@ -303,7 +305,7 @@ def one_sample(piece: dict[str, Array], inputs: Sequence[TensorSpec]) -> list[di
     return [_rows(piece, slice(1))]
 
 
-STAGE = "recover"
+RECOVER_STAGE = "recover"
 
 
 class Interruptions:
@@ -324,7 +326,7 @@ class Interruptions:
             self.stopped = stop()
         if self.stopped:
             note = f"Ctrl-C ended the recovery; what was found until then is kept if it helps{then}"
-            self._progress(Progress(STAGE, 0, None, note))
+            self._progress(Progress(RECOVER_STAGE, 0, None, note))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -352,9 +354,9 @@ class RecoveryContext:
 
     def tell(self, note: str) -> None:
         """Say something of the recovery."""
-        self.progress(Progress(STAGE, 0, None, note))
+        self.progress(Progress(RECOVER_STAGE, 0, None, note))
 
-    def judge(self) -> Judge:
+    def judge(self) -> NoiseJudge:
         """What tells the SQNR of a quantized model's outputs on the samples that judge, in dB."""
         return self.data.judge(self.float_model, self.machine.threads)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from ptq_cli.core.documents import rounded
-from ptq_cli.qdq.read.quantized_file import RECOVERY
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recover.output_noise import MetricGain, gain_in_words
 
 LITTLE = 0.1  # dB: a smaller gain has to be sure
@@ -239,7 +239,7 @@ def recovered_db(origin: Mapping[str, str]) -> dict[str, float]:
     """Return the SQNR of the output of each layer that recovery kept a weight for, from a file's metadata."""
     found: dict[str, float] = {}
     try:
-        for rung in json.loads(origin.get(RECOVERY, "[]")):
+        for rung in json.loads(origin.get(MetadataKey.RECOVERY, "[]")):
             for name, (_, noise) in rung["layers"].items() if rung["kept"] else ():
                 found[name] = -10.0 * math.log10(noise) if noise > 0.0 else math.inf
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

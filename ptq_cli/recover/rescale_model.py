@@ -23,14 +23,14 @@ from ptq_cli.recover.recovery_effects import LITTLE, Rescaling
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
-SAME = 1e-5  # largest difference of an output, as a share of its largest value, that counts as rounding
+_SAME = 1e-5  # largest difference of an output, as a share of its largest value, that counts as rounding
 
-Range = tuple[float, float]
-Kind = Callable[[ScaleSpace], bool]
+_Range = tuple[float, float]
+_Kind = Callable[[ScaleSpace], bool]
 
 
 @dataclass(frozen=True)
-class Seen:
+class RescalingSamples:
     """What was seen of a quantized form on the samples to decide by: its noise by piece, and a metric."""
 
     noise: Sequence[Noise]
@@ -49,7 +49,7 @@ class RescaledModel:
 
     model: ir.Model
     told: Rescaling
-    seen: Seen | None
+    seen: RescalingSamples | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +93,10 @@ def rescale_model(
     model: ir.Model,
     form: QuantizedForm,
     rung: str,
-    kind: Kind,
+    kind: _Kind,
     *,
     least_gain: float | None = None,
-    known: Seen | None = None,
+    known: RescalingSamples | None = None,
 ) -> RescaledModel:
     """Return a model with factors for its channels, if its quantized form is better for them.
 
@@ -124,21 +124,21 @@ def rescale_model(
     wanted = list(form.outputs(serialize(model)))
     difference = _difference(zip(wanted, form.outputs(serialize(rescaled)), strict=True))
 
-    def see(item: ir.Model) -> Seen:
+    def see(item: ir.Model) -> RescalingSamples:
         noise, follower = list[Noise](), form.watch() if form.watch is not None else None
         for one, other in zip(wanted, form.outputs(form.in_integers(item)), strict=True):
             noise.append(noise_of(one, other))
             if follower is not None:
                 follower.add(other)
-        return Seen(noise, follower)
+        return RescalingSamples(noise, follower)
 
     without, within = known or see(model), see(rescaled)
     before, after = sqnr_of(without.noise), sqnr_of(within.noise)
     gain = gain_interval(without.noise, within.noise)
     metric = within.watch.gain_over(without.watch) if within.watch is not None else None
-    kept = difference <= SAME and _is_better(after - before, gain[0], least_gain, metric)
+    kept = difference <= _SAME and _is_better(after - before, gain[0], least_gain, metric)
     reason = ""
-    if not difference <= SAME:
+    if not difference <= _SAME:
         reason = f"the float model's own outputs would change by {difference:.1g} of their largest value"
     told = Rescaling(
         rung=rung,
@@ -196,7 +196,7 @@ def _difference(pieces: Iterable[tuple[Sequence[Array], Sequence[Array]]]) -> fl
 
 def tensor_ranges(
     model: ir.Model, tensors: Sequence[str], pieces: Iterable[Mapping[str, Array]], *, threads: int
-) -> dict[str, Range]:
+) -> dict[str, _Range]:
     """Return the lowest and the highest value of tensors on some samples; 0 is always between them.
 
     Edge case:
@@ -217,7 +217,7 @@ def tensor_ranges(
 
 
 def plainly_quantized(
-    model: ir.Model, plan: Plan, ranges: Mapping[str, Range], bits: int = BYTE
+    model: ir.Model, plan: Plan, ranges: Mapping[str, _Range], bits: int = BYTE
 ) -> StoredModel:
     """Return a model quantized with given ranges; the model stays as it is.
 

@@ -26,7 +26,7 @@ from ptq_cli.placement.planning import as_asked
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.weighted_operators import TWO_ACTIVATIONS, dynamic_operators, slow_layers
-from ptq_cli.qdq.read.quantized_file import RESCALED
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recipe.declaration import DYNAMIC, EQUALIZE, ROUND, ROW
 from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.recovery_rungs import (
@@ -40,19 +40,19 @@ from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
 from ptq_cli.recover.output_noise import LimitedMetric, limited_metric
 from ptq_cli.recover.recovery_context import RecoverySamples
 from ptq_cli.recover.recovery_effects import Rescaling
-from ptq_cli.recover.rescale_model import QuantizedForm, Seen, rescale_model
+from ptq_cli.recover.rescale_model import QuantizedForm, RescalingSamples, rescale_model
 from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.served_inputs import with_states
 
-MOST_SAMPLES = 64  # ranges of channels need fewer than ranges of tensors: they decide factors, not scales
-SET_ASIDE = 2  # every second piece decides: nothing is fitted to the others but ranges
+_MOST_SAMPLES = 64  # ranges of channels need fewer than ranges of tensors: they decide factors, not scales
+_SET_ASIDE = 2  # every second piece decides: nothing is fitted to the others but ranges
 CLEAR_GAIN = 3.0  # dB that what nobody asked for by name has to gain; less may be chance
 FEWEST_PIECES = 8  # if there are as many samples
-PIECE = 4  # samples that run together: every tensor that is looked at is in memory at once
+_PIECE = 4  # samples that run together: every tensor that is looked at is in memory at once
 # Copies of a piece's tensors and of the weights that may be in memory at once, with compared outputs
 # and what the allocators keep; six of the tensors were measured on a model of large ones.
-MOST_TENSORS, MOST_WEIGHTS = 8, 6
+_MOST_TENSORS, MOST_WEIGHTS = 8, 6
 
 
 def rescaled(
@@ -70,7 +70,7 @@ def rescaled(
     reason = _refusal(subject, bits)
     done = []
     looked_at: _LookedAt | None = None
-    known: Seen | None = None
+    known: RescalingSamples | None = None
     for rung in rungs:
         kind = _is_equalized if rung == EQUALIZE else _is_smoothed
         if reason or not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
@@ -109,8 +109,8 @@ def rescaled(
 def _with_model(
     subject: CalibrationSubject, model: ir.Model, told: Rescaling, resolved: Resolved
 ) -> CalibrationSubject:
-    done = json.loads(model.metadata_props.get(RESCALED, "[]"))
-    model.metadata_props[RESCALED] = json.dumps([*done, told.values()])
+    done = json.loads(model.metadata_props.get(MetadataKey.RESCALED, "[]"))
+    model.metadata_props[MetadataKey.RESCALED] = json.dumps([*done, told.values()])
     earlier, stored = subject.model.stored, serialize(model)
     if earlier.folder is not None:  # Its constants are in memory, and in the file that goes with that model.
         stored = store_mapped(model, earlier.folder.parent, subject.model.file.path.name)
@@ -181,7 +181,7 @@ def _weight_bits(weights: WeightSettings) -> int | None:
 def _least_gain(samples: RecoverySamples, *, by_row: bool) -> float:
     """Return by how many dB a rung that nobody named must surely help."""
     # No range of a row is fitted to samples, so that any sure gain is one on others, too.
-    return 0.0 if by_row and len(samples.decide) >= FEWEST_PIECES // SET_ASIDE else CLEAR_GAIN
+    return 0.0 if by_row and len(samples.decide) >= FEWEST_PIECES // _SET_ASIDE else CLEAR_GAIN
 
 
 def _is_equalized(space: ScaleSpace) -> bool:
@@ -211,14 +211,14 @@ def _look_at_samples(subject: CalibrationSubject, resolved: Resolved) -> _Looked
 def _samples(subject: CalibrationSubject, *, allow_nonfinite: bool) -> tuple[list[Batch], list[Batch]]:
     """Return the first samples in pieces to learn from, and to decide by: every second, or the last."""
     fixed = fixed_batch_size(subject.model.inputs)
-    batches = list(_batches(subject, fixed or MOST_SAMPLES, allow_nonfinite=allow_nonfinite))
-    size = fixed or max(1, min(PIECE, sum(batch.size for batch in batches) // FEWEST_PIECES))
+    batches = list(_batches(subject, fixed or _MOST_SAMPLES, allow_nonfinite=allow_nonfinite))
+    size = fixed or max(1, min(_PIECE, sum(batch.size for batch in batches) // FEWEST_PIECES))
     pieces = [
         cut(batch, start, min(start + size, batch.size))
         for batch in batches
         for start in range(0, batch.size, size)
     ]
-    aside = {number for number in range(len(pieces)) if number % SET_ASIDE == SET_ASIDE - 1}
+    aside = {number for number in range(len(pieces)) if number % _SET_ASIDE == _SET_ASIDE - 1}
     aside = aside or {len(pieces) - 1}
     learned = [piece for number, piece in enumerate(pieces) if number not in aside]
     return learned, [piece for number, piece in enumerate(pieces) if number in aside]
@@ -236,7 +236,7 @@ def _too_much_memory(subject: CalibrationSubject, samples: RecoverySamples, limi
         key=lambda counted: counted[0],
     )
     sizes, grown = tapped_sizes(model.model, taps, {name: array[:1] for name, array in piece.items()})
-    tensors = count * (MOST_TENSORS * sum(sizes.values()) + grown)
+    tensors = count * (_MOST_TENSORS * sum(sizes.values()) + grown)
     find_range(np.zeros(1, np.int32))  # With it comes numba, a hundred MB that stay.
     needed = most_resident_bytes() + tensors + MOST_WEIGHTS * model.stored.size
     if needed <= limit:
@@ -255,5 +255,5 @@ def _batches(subject: CalibrationSubject, size: int, *, allow_nonfinite: bool) -
             inputs = {name: array.copy() for name, array in batch.inputs.items()}
             yield replace(batch, inputs=inputs, labels=labels)
             seen += batch.size
-            if seen >= MOST_SAMPLES:
+            if seen >= _MOST_SAMPLES:
                 return

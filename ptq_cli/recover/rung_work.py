@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ptq_cli.core.progress import ProgressCallback, RungProgress
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.write.site_parameters import Parameters
-from ptq_cli.recover.code_search import BYTE, CodeGrid, Codes, products_each, search_codes
+from ptq_cli.recover.code_search import LARGEST_CODE, CodeGrid, Codes, products_each, search_codes
 from ptq_cli.recover.layer_state import SolvedLayer
 from ptq_cli.recover.least_squares import CenteredMoments, fit_least_squares
 from ptq_cli.recover.quantized_layer import QuantizedLayer
@@ -23,7 +23,7 @@ SLOWEST_PRODUCT = 4e-10  # seconds, at most: for work that is short at this rate
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostModel:
+class _CostModel:
     """What the parts of a rung take, in products of the search.
 
     Attributes:
@@ -45,7 +45,7 @@ class CostModel:
     group: float
 
 
-COST = CostModel(
+COST = _CostModel(
     factors=1 / 3, sums=20, run=12, blocks=2, choice=2000, float_sums=2.0, layer=2e8, group=1e7
 )  # measured: benchmarks/RESULTS.md, "Recovery"
 
@@ -100,16 +100,16 @@ def seconds_of(work: float, threads: int, longer_than: float) -> float:
     weight, read = random.standard_normal((channels, inputs)), random.standard_normal((inputs, 2 * inputs))
     moments = CenteredMoments(rows=2 * inputs, gram=read @ read.T, cross=np.zeros(weight.shape))
     quadratic = fit_least_squares(moments, weight, share=0.0)
-    scales = np.abs(weight).max(axis=1, keepdims=True) / BYTE
+    scales = np.abs(weight).max(axis=1, keepdims=True) / LARGEST_CODE
     block = np.zeros(inputs, np.int64)
-    grid = CodeGrid(lowest=-BYTE, highest=BYTE, block=block, least=np.zeros(channels))
+    grid = CodeGrid(lowest=-LARGEST_CODE, highest=LARGEST_CODE, block=block, least=np.zeros(channels))
     nearest = Codes(integers=np.rint(weight / scales), scales=scales)
     taken = []
     for _ in range(2):  # The first one may have to load what is compiled.
         start = time.process_time()
         search_codes(quadratic, grid, nearest)
         taken.append(time.process_time() - start)
-    products = channels * inputs**2 * products_each(BYTE, inputs, channels)
+    products = channels * inputs**2 * products_each(LARGEST_CODE, inputs, channels)
     found = work * min(taken) / products / threads
     return found if found > longer_than else 0.0
 

@@ -20,7 +20,7 @@ from ptq_cli.qdq.staged_model import Form, Held, Stage, floats_of, integers_of
 from ptq_cli.runtime.session import PREPACKED, Session
 
 IN_MEMORY = 2 << 30  # bytes, where no limit is given
-LARGE = 1 << 24  # bytes; a file for less is not worth it
+_LARGE = 1 << 24  # bytes; a file for less is not worth it
 
 
 class SpillStore:
@@ -44,7 +44,7 @@ class SpillStore:
         Sequences of arrays, which ONNX has too, always stay in memory.
         """
         size = _size(arrays)
-        fits = self.held + size <= self._limit and (size < LARGE or not spill)
+        fits = self.held + size <= self._limit and (size < _LARGE or not spill)
         if fits or not all(item is None or is_array(item) for item in arrays):
             self._kept[key] = list(arrays), size
             self.held += size

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from ptq_cli.core.compiled import compiled
 from ptq_cli.core.tensors import Array
-from ptq_cli.runtime.products import SIGN, Int32s, is_signed_exact, multiplied, signed_bytes
+from ptq_cli.runtime.products import SIGN_OFFSET, Int32s, is_signed_exact, multiplied, signed_bytes
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
-EXACT = 2**53  # up to this float64 holds every integer, whichever order a library adds in
-MOST_ROWS = 2**15  # as many products of two integers of 8 bits and a sign, added up, are below 2^31
-PANEL = 256  # rows of a matrix that are computed together; what is right of the diagonal is left out
+_EXACT = 2**53  # up to this float64 holds every integer, whichever order a library adds in
+MOST_EXACT_ROWS = 2**15  # as many products of two integers of 8 bits and a sign, added up, are below 2^31
+_PANEL = 256  # rows of a matrix that are computed together; what is right of the diagonal is left out
 DIGITS = 2  # bytes of a target
 
 
@@ -73,7 +73,7 @@ def second_moments(inputs: Float64s, targets: Float64s) -> SecondMoments:
         [[10, 14], [14, 20]]
     """
     largest = max(np.abs(inputs).max(initial=1.0), np.abs(targets).max(initial=1.0))
-    rows = max(1, int(EXACT / largest**2))
+    rows = max(1, int(_EXACT / largest**2))
     found: SecondMoments | None = None
     for start in range(0, max(1, len(inputs)), rows):
         x, y = inputs[start : start + rows], targets[start : start + rows]
@@ -101,10 +101,10 @@ def byte_moments(
         rows: (R, groups * K); made: (R, M); steps: (M,).
     """
     if rows.dtype == np.int8:
-        rows, zero = rows.view(np.uint8) ^ SIGN, zero + SIGN
+        rows, zero = rows.view(np.uint8) ^ SIGN_OFFSET, zero + SIGN_OFFSET
     found: list[SecondMoments] = []
-    for start in range(0, len(rows), MOST_ROWS // 2):
-        some = slice(start, start + MOST_ROWS // 2)
+    for start in range(0, len(rows), MOST_EXACT_ROWS // 2):
+        some = slice(start, start + MOST_EXACT_ROWS // 2)
         part = _byte_moments(rows[some], zero, made[some], steps, groups)
         found = [one.merge(other) for one, other in zip(found, part, strict=True)] if found else part
     return found
@@ -124,8 +124,8 @@ def _byte_moments(
     # The bytes are those of the target and half of what they can tell apart.
     cross -= sums[:, None] << (8 * DIGITS - 1)
     gram = np.empty((groups, size, size), np.int64)
-    for first in range(0, size, PANEL):
-        last = min(first + PANEL, size)
+    for first in range(0, size, _PANEL):
+        last = min(first + _PANEL, size)
         gram[:, first:last, :last] = own.gram(first, last, last)
         gram[:, :first, first:last] = np.swapaxes(gram[:, first:last, :first], 1, 2)
     return [

@@ -9,12 +9,14 @@ import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError, first_line
 from ptq_cli.runtime.machine import Device
-from ptq_cli.runtime.session import Place, Session
+from ptq_cli.runtime.session import Session, SessionPlace
 
-DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")  # into one folder: the later one hides the other
+_DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")  # into one folder: the later one hides the other
 SAME_VERSION = "onnxruntime-gpu, torch and the driver must be for the same CUDA version"
 # As CUDA, PyTorch, ONNX Runtime's allocator, cuDNN and cuBLAS say it
-OUT_OF_MEMORY = re.compile("out of memory|failed to allocate memory|(CUDNN|CUBLAS)_STATUS_ALLOC_FAILED", re.I)
+_OUT_OF_MEMORY = re.compile(
+    "out of memory|failed to allocate memory|(CUDNN|CUBLAS)_STATUS_ALLOC_FAILED", re.I
+)
 INSTALL = "pip uninstall onnxruntime onnxruntime-gpu, then pip install onnxruntime-gpu"
 
 
@@ -35,7 +37,7 @@ def require_provider(device: Device) -> None:
     available = onnxruntime.get_available_providers()
     if device.provider in available:
         return
-    installed = [found for name in DISTRIBUTIONS if (found := _installed(name))]
+    installed = [found for name in _DISTRIBUTIONS if (found := _installed(name))]
     have = ", of which one hides the other, have" if len(installed) > 1 else " has"
     raise DeviceError(
         f"'{device}' needs ONNX Runtime's {device.provider}, and {' and '.join(installed) or 'this one'}"
@@ -78,13 +80,13 @@ def _try(device: Device) -> None:
     from ptq_cli.runtime.tapping.pieces import as_tensors
 
     try:
-        session = Session(_negation(), threads=1, place=Place(device))
+        session = Session(_negation(), threads=1, place=SessionPlace(device))
         (tensor,) = as_tensors(session.run_on_device({"x": np.array([1.0, 2.0], np.float32)}))
         found = (tensor * 2).tolist()
     # Of torch; its errors of CUDA are RuntimeErrors.
     except (RuntimeFailedError, RuntimeError) as error:
         reason = error.message if isinstance(error, RuntimeFailedError) else first_line(error)
-        if OUT_OF_MEMORY.search(reason):
+        if _OUT_OF_MEMORY.search(reason):
             raise DeviceError(
                 f"the memory of '{device}' is full: {reason}",
                 hint="nvidia-smi shows which processes use it: end one, or choose another, such as cuda:1",

@@ -15,7 +15,7 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.plan.target.rules import RUNTIME_TITLES
 
-Placement = Literal["integer", "float", "gone"]
+KernelPlacement = Literal["integer", "float", "gone"]
 Model = bytes | Path | StoredModel
 ON_HTP, ON_FLOATS, ON_CPU = "HTP", "HTP float16", "CPU"  # kernels of Qualcomm's HTP, and beside it
 
@@ -30,7 +30,7 @@ class Kernel:
         name: the kernel's name in the runtime; empty if it is gone.
     """
 
-    placement: Placement
+    placement: KernelPlacement
     name: str = ""
 
 

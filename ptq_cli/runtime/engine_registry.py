@@ -15,7 +15,7 @@ from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.pair_operators import INTEGER_OPERATORS, QUANTIZE, QUANTIZING, is_integer_operator
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OPENVINO, QNN, RUNTIME_TITLES, Target
-from ptq_cli.runtime.engine import Engine, Kernel, KernelCounts, Model, Placement
+from ptq_cli.runtime.engine import Engine, Kernel, KernelCounts, KernelPlacement, Model
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import QNN_HTP, is_installed
 from ptq_cli.runtime.session import DEFAULT_KERNELS, EXACT, Kernels, Session, Written
@@ -35,7 +35,7 @@ LEAVE_INTEGERS = (
 )
 QGEMM_SCALE = 7  # its input for the scale of the result
 # What ONNX Runtime puts beside an operator, under a name that is made of the operator's
-AROUND = (*QUANTIZING, "Transpose", "Cast", "ReorderInput", "ReorderOutput")
+_AROUND = (*QUANTIZING, "Transpose", "Cast", "ReorderInput", "ReorderOutput")
 INTEGER_TYPES = (
     onnx.TensorProto.UINT8,
     onnx.TensorProto.INT8,
@@ -95,7 +95,7 @@ def find_kernels(model: ir.Model) -> Mapping[str, Kernel]:
         if origin is None:
             continue
         index = int(origin.group(1))
-        if index in found and kernel.op_type in AROUND:
+        if index in found and kernel.op_type in _AROUND:
             continue
         found[index] = Kernel(placement, kernel.op_type)
     gone = Kernel("gone")
@@ -112,7 +112,7 @@ def optimized_by_runtime(model: bytes | Path | StoredModel) -> onnx.ModelProto:
 
 def _placements(
     graph: onnx.GraphProto, around: frozenset[str] = frozenset()
-) -> Iterator[tuple[onnx.NodeProto, Placement]]:
+) -> Iterator[tuple[onnx.NodeProto, KernelPlacement]]:
     """Yield each kernel with where it computes; types are followed, since the file does not hold them all.
 
     ``around`` are integers of the graphs that it is nested in.

@@ -9,7 +9,7 @@ from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.words import did_you_mean
 
 CUDA = "cuda"
-KINDS = ("cpu", CUDA)
+_KINDS = ("cpu", CUDA)
 _ALIASES = re.compile(r"(gpu|nvidia|cuda).*", re.IGNORECASE)
 
 
@@ -82,12 +82,12 @@ HOST = Device()
 def parse_device(text: str) -> Device:
     """Return the device that ``runtime.device`` names."""
     kind, colon, number = text.partition(":")
-    if text in KINDS:
+    if text in _KINDS:
         return Device(text)
     if kind == CUDA and colon and number.isascii() and number.isdigit() and len(number) < 10:
         return Device(CUDA, int(number))
     # To a program 'cpu' is the nearest name of 'gpu'.
-    meant = " (did you mean 'cuda'?)" if _ALIASES.fullmatch(text) else did_you_mean(text, list(KINDS))
+    meant = " (did you mean 'cuda'?)" if _ALIASES.fullmatch(text) else did_you_mean(text, list(_KINDS))
     raise UnknownNameError(f"unknown device '{text}'{meant}", hint="known: cpu, cuda, cuda:N")
 
 

@@ -21,9 +21,9 @@ from ptq_cli.core.formats import FLOAT4_E2M1
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import FreshNames, every_node
 from ptq_cli.models.pair_operators import (
-    BLOCK,
     DEQUANTIZE,
     DOMAIN,
+    FP4_BLOCK,
     FP4_DYNAMIC_QUANTIZE,
     is_dynamic_quantize,
     is_four_bit,
@@ -70,7 +70,7 @@ def without_four_bits(content: bytes) -> bytes:
 
 def _store_floats(model: ir.Model, node: ir.Node, values: Array) -> None:
     scales = _constant(node.inputs[1])
-    size = node.attributes.get_int("block_size", BLOCK)
+    size = node.attributes.get_int("block_size", FP4_BLOCK)
     floats = values.astype(np.float32) * np.repeat(scales, size, axis=-1)
     output = node.outputs[0]
     value = ir.Value(
@@ -153,7 +153,7 @@ class _Maker:
         """Add a zero point of E4M3."""
         return self.constant(np.zeros((), ir.DataType.FLOAT8E4M3FN.numpy()))
 
-    def split_shape(self, shape: ir.Value, size: int = BLOCK) -> tuple[ir.Value, ir.Value]:
+    def split_shape(self, shape: ir.Value, size: int = FP4_BLOCK) -> tuple[ir.Value, ir.Value]:
         """Return the parts of a shape whose last axis is divided into blocks of so many."""
         ends = (self.constant(np.asarray([0], np.int64)), self.constant(np.asarray([-1], np.int64)))
         return self.add("Slice", shape, *ends), self.constant(np.asarray([-1, size], np.int64))

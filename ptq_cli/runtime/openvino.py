@@ -17,23 +17,23 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.pair_operators import is_pair_node
 from ptq_cli.plan.target.rules import OPENVINO
-from ptq_cli.runtime.engine import MARK, Engine, Kernel, Model, Placement, marked_graph
+from ptq_cli.runtime.engine import MARK, Engine, Kernel, KernelPlacement, Model, marked_graph
 
 if TYPE_CHECKING:
     import openvino
 
 DEVICE = "CPU"
-HINT = "pip install 'ptq-cli[openvino]'"
+_HINT = "pip install 'ptq-cli[openvino]'"
 MOST_SHAPES = 4  # of inputs that a model is compiled for: up to a third faster
-SAID_LIMIT = 400
+_SAID_LIMIT = 400
 ON_ARM = "Convolution input precision should be single"  # OpenVINO 2026.4 on a Pad of integers
 HINT_ON_ARM = "on ARM, OpenVINO cannot pad channels of integers: export with --target openvino"
 HINT_OF_FAILURE = "check that OpenVINO supports the model's operators and this batch size"
 NOT_LOADED, FAILED = "OpenVINO cannot load the model", "OpenVINO failed on a batch"
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-INTEGERS = ("i8", "u8")
+_Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+_INTEGERS = ("i8", "u8")
 # What OpenVINO puts beside an operator under its name, and the operators that these are themselves
-AROUND = {
+_AROUND = {
     "Const": (),
     "Convert": (),
     "Input": (),
@@ -57,7 +57,7 @@ class OpenVino(Engine):
     def require(self) -> None:
         """Refuse to begin without it."""
         if importlib.util.find_spec(OPENVINO) is None:
-            raise MissingRuntimeError("target 'openvino' needs OpenVINO, which is not installed", hint=HINT)
+            raise MissingRuntimeError("target 'openvino' needs OpenVINO, which is not installed", hint=_HINT)
 
     def version(self) -> str:
         """Return its name and version."""
@@ -113,7 +113,7 @@ class CompiledModel:
         # An input that no operator reads is not one of OpenVINO's model.
         self._inputs = {name for port in self._model.inputs for name in port.get_names()}
         self._compiled: Any = None
-        self._requests: dict[Shapes, Any] = {}
+        self._requests: dict[_Shapes, Any] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for one batch."""
@@ -170,7 +170,7 @@ def _openvino() -> Any:
     try:
         import openvino
     except ImportError as error:
-        raise MissingRuntimeError(f"OpenVINO cannot be imported: {error}", hint=HINT) from error
+        raise MissingRuntimeError(f"OpenVINO cannot be imported: {error}", hint=_HINT) from error
     return openvino
 
 
@@ -202,10 +202,10 @@ def _kernels(graph: Sequence[Mapping[str, str]], nodes: Sequence[ir.Node]) -> di
     for properties in graph:
         node = _main_node(properties, nodes)
         layer = properties["layerType"]
-        if node is None or node in found or node.op_type not in AROUND.get(layer, (node.op_type,)):
+        if node is None or node in found or node.op_type not in _AROUND.get(layer, (node.op_type,)):
             continue
         primitive, precision = properties["primitiveType"], properties["runtimePrecision"]
-        placement: Placement = "integer" if precision in INTEGERS else "float"
+        placement: KernelPlacement = "integer" if precision in _INTEGERS else "float"
         is_named = not primitive.startswith(UNNAMED)
         found[node] = Kernel(placement, primitive if is_named else layer)
     return found
@@ -223,5 +223,5 @@ def _failed(what: str, error: Exception) -> PtqError:
         return error
     said = " ".join(str(error).split())
     return RuntimeFailedError(
-        f"{what}: {said[:SAID_LIMIT]}", hint=HINT_ON_ARM if ON_ARM in said else HINT_OF_FAILURE
+        f"{what}: {said[:_SAID_LIMIT]}", hint=HINT_ON_ARM if ON_ARM in said else HINT_OF_FAILURE
     )

@@ -12,7 +12,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.session import NO_ARENA, Session
 
 Int32s = npt.NDArray[np.int32]
-SIGN = 128  # turns an unsigned byte into a signed one, and back
+SIGN_OFFSET = 128  # turns an unsigned byte into a signed one, and back
 TRIED = (1, 3, 64)  # sizes of matrices; there is a kernel for a single row, too
 
 
@@ -35,7 +35,7 @@ def signed_bytes(integers: Array) -> Array:
         >>> signed_bytes(np.uint8([0, 255])).tolist()
         [-128, 127]
     """
-    return np.asarray(np.bitwise_xor(integers, SIGN, dtype=np.uint8)).view(np.int8)
+    return np.asarray(np.bitwise_xor(integers, SIGN_OFFSET, dtype=np.uint8)).view(np.int8)
 
 
 def multiplied(left: Array, right: Array, left_zero: Array, right_zero: Array) -> Int32s:

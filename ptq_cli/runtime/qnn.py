@@ -41,8 +41,8 @@ HINT = "pip install 'ptq-cli[qnn]' on x86-64 Linux with Python 3.11 or newer"
 # An HTP of version 73. Without one the simulator is a version 68, which computes neither float16 nor
 # products of 16-bit activations.
 SOC_MODEL = 60
-MOST_SHAPES = 4  # of inputs that a model is compiled for
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+_MOST_SHAPES = 4  # of inputs that a model is compiled for
+_Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Qnn(Engine):
@@ -97,7 +97,7 @@ class SimulatedModel:
         self._graph, self._folder = _graph_of(model)
         self._sizes = _static_shapes(self._graph)
         self._threads = threads
-        self._sessions: dict[Shapes, onnxruntime.InferenceSession] = {}
+        self._sessions: dict[_Shapes, onnxruntime.InferenceSession] = {}
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for one batch; a model of a static batch runs as often as the batch holds it.
@@ -131,7 +131,7 @@ class SimulatedModel:
     def _run(self, inputs: Mapping[str, Array]) -> list[Array]:
         key = tuple(sorted((name, array.shape) for name, array in inputs.items()))
         if key not in self._sessions:
-            if len(self._sessions) == MOST_SHAPES:
+            if len(self._sessions) == _MOST_SHAPES:
                 self._sessions.pop(next(iter(self._sessions)))
             shapes = {name: array.shape for name, array in inputs.items()}
             self._sessions[key] = _session(with_shapes(self._graph, shapes), self._folder, self._threads)

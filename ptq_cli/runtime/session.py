@@ -26,7 +26,7 @@ from ptq_cli.runtime.narrow_types import (
     without_four_bits,
 )
 
-SAID_LIMIT = 400  # characters of ONNX Runtime's message that are passed on
+_SAID_LIMIT = 400  # characters of ONNX Runtime's message that are passed on
 NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
 OTHER_SIZE = (
     "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter text.window"
@@ -75,14 +75,14 @@ def _hint(said: str) -> str:
 
 def _said(error: Exception) -> str:
     # Its messages have several lines, and which sizes did not fit stands on a later one.
-    return " ".join(str(error).split())[:SAID_LIMIT]
+    return " ".join(str(error).split())[:_SAID_LIMIT]
 
 
-KERNEL = "MatMulNBits"
+_KERNEL = "MatMulNBits"
 EXACT, ROUNDED = 0, 4  # activations in float, or in 8 bits by block: ONNX Runtime's default
-MOST = 4
-OPTION = "session.qdq_matmulnbits_accuracy_level"
-PRODUCTS = ("MatMul", "Gemm")
+_MOST = 4
+_OPTION = "session.qdq_matmulnbits_accuracy_level"
+_PRODUCTS = ("MatMul", "Gemm")
 RESTORES = "DequantizeLinear"
 
 
@@ -96,7 +96,7 @@ def reads_blocks(model: StoredModel) -> bool:
     made = {name: node for node in graph.node for name in node.output}
     computed = {name for node in graph.node for name in node.output if node.op_type != "Transpose"}
     for node in graph.node:
-        if node.op_type not in PRODUCTS or not node.input[0]:
+        if node.op_type not in _PRODUCTS or not node.input[0]:
             continue
         one, other = made.get(node.input[0]), made.get(node.input[1])
         is_restored = other is not None and other.op_type == RESTORES and other.input[0] not in computed
@@ -160,7 +160,7 @@ class Kernels:
 
 
 @dataclass(frozen=True)
-class Place:
+class SessionPlace:
     """Where a session runs, and what memory it keeps there.
 
     Attributes:
@@ -192,8 +192,8 @@ class Written:
     times: Path | None = None
 
 
-DEFAULT_KERNELS, ON_HOST, NOTHING_WRITTEN = Kernels(), Place(), Written()
-NO_ARENA, PREPACKED = Place(arena=False), Place(arena=False, prepack=True)
+DEFAULT_KERNELS, ON_HOST, NOTHING_WRITTEN = Kernels(), SessionPlace(), Written()
+NO_ARENA, PREPACKED = SessionPlace(arena=False), SessionPlace(arena=False, prepack=True)
 
 
 class Session:
@@ -211,7 +211,7 @@ class Session:
         threads: int = 0,
         optimize: bool = True,
         kernels: Kernels = DEFAULT_KERNELS,
-        place: Place = ON_HOST,
+        place: SessionPlace = ON_HOST,
         writes: Written = NOTHING_WRITTEN,
     ) -> None:
         """Open a session.
@@ -228,7 +228,7 @@ class Session:
         _silence_default_logger()
         options = _options(threads, optimize=optimize, place=place)
         if kernels.accuracy_level is not None:
-            options.add_session_config_entry(OPTION, str(kernels.accuracy_level))
+            options.add_session_config_entry(_OPTION, str(kernels.accuracy_level))
         if not kernels.integers:
             options.add_session_config_entry("session.disable_quant_qdq", "1")
         if writes.graph is not None:
@@ -335,7 +335,7 @@ class OutputBinding:
     binding: Any
 
 
-def _options(threads: int, *, optimize: bool, place: Place) -> "onnxruntime.SessionOptions":
+def _options(threads: int, *, optimize: bool, place: SessionPlace) -> "onnxruntime.SessionOptions":
     """Options of any session."""
     options = onnxruntime.SessionOptions()
     levels = onnxruntime.GraphOptimizationLevel

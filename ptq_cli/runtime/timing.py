@@ -21,14 +21,14 @@ OpenSessions = Callable[[Sequence[int]], Sequence[OpenedModel]]
 RUNS_A_TURN = 3  # their median leaves out one that something else held up
 TURNS = 20  # where fewer fit into the time, a turn has one run
 LEAST_TURNS = 5
-SHORT = 0.05  # seconds; a shorter run is slower on caches that another model has just emptied
+_SHORT = 0.05  # seconds; a shorter run is slower on caches that another model has just emptied
 WARM_UP = 3
 LONG_WARM_UP = 0.5  # seconds after which a session is warm, however few runs that were
 ROUNDS = 8
 LEAST_ROUNDS = 4  # of fewer, the interval of their mean says little
 OPENING = 2  # opening takes at most 1 / 2 of the time, or 1 / 4 of that of more than the fewest rounds
-KEPT = 10  # where it takes more than 1 / 10, models are large: sessions of one round alone are kept
-LEAST_SECONDS = 1.0  # for which sessions may be opened, however few runs are asked for
+_KEPT = 10  # where it takes more than 1 / 10, models are large: sessions of one round alone are kept
+_LEAST_SECONDS = 1.0  # for which sessions may be opened, however few runs are asked for
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def time_interleaved(
     # Runs in a row keep the caches warm, as in use; for slow models more turns matter more.
     counted = RUNS_A_TURN if fitting >= TURNS else 1
     # The other model has just taken the caches: one run that is not counted brings a short one's back.
-    settles = [len(sessions) > 1 and one < SHORT for one in longest]
+    settles = [len(sessions) > 1 and one < _SHORT for one in longest]
     wanted = -(-runs // counted) if runs is not None else None
     enough = float("inf") if duration.most_runs is None else duration.most_runs / counted
     clocks: list[list[tuple[float, ...]]] = [[] for _ in sessions]
@@ -179,7 +179,7 @@ def repeat_with_new_sessions(
             wanted = _rounds_that_fit(sessions, batches[0], opening, duration)
         # Sessions of earlier rounds stay open where that costs little: a freed one would leave its memory
         # to the next, which would then lie in the same place.
-        if KEPT * wanted * opening > seconds:
+        if _KEPT * wanted * opening > seconds:
             kept.clear()
         kept.append(sessions)
         taken += 1
@@ -201,7 +201,7 @@ def _rounds_that_fit(
         session.run(batch)
     each, seconds = time.perf_counter() - begin, duration.seconds
     if duration.runs is not None:
-        seconds = max(duration.runs * each, LEAST_SECONDS)
+        seconds = max(duration.runs * each, _LEAST_SECONDS)
         fitting = duration.runs // (LEAST_TURNS * RUNS_A_TURN)
     else:
         fitting = int(seconds / max(opening + (WARM_UP + 2 * LEAST_TURNS) * each, 1e-9))

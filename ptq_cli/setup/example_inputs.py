@@ -17,16 +17,16 @@ from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.core.errors import DataShapeError, ModelInputError
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 from ptq_cli.core.words import did_you_mean, entry_option
-from ptq_cli.models.batch_axes import with_axes
+from ptq_cli.models.batch_axes import Axes, with_axes
 from ptq_cli.models.fixed_inputs import SAMPLES
-from ptq_cli.models.loading.source import Axes, Example, ModelSource
+from ptq_cli.models.loading.source import ExampleInputs, ModelSource
 
 Shapes = Mapping[str, Sequence[int]]
 EXAMPLE_SAMPLES = 2
 """An exporter takes a batch of one for a constant; two keep the axis dynamic."""
 
 
-def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes: Axes) -> Example:
+def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes: Axes) -> ExampleInputs:
     """A small batch for a model."""
     names = source.input_names
     # The batch of a quantized model with static shapes is not that of the example.
@@ -52,7 +52,7 @@ def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None,
     )
 
 
-def one_sample(example: Example, axes: Axes) -> Example:
+def one_sample(example: ExampleInputs, axes: Axes) -> ExampleInputs:
     """The first sample of an example; a scalar is what it is."""
     return {
         name: part_of(array, axes.get(name, 0) if array.ndim else None, 0, 1)
@@ -74,7 +74,7 @@ def _require_names(shapes: Shapes, names: Sequence[str]) -> None:
             )
 
 
-def _require_same_shapes(example: Example, shapes: Shapes, source: str) -> None:
+def _require_same_shapes(example: ExampleInputs, shapes: Shapes, source: str) -> None:
     for name, shape in shapes.items():
         found = example[name].shape
         if tuple(shape[1:]) != found[1:]:
@@ -87,7 +87,7 @@ def _require_same_shapes(example: Example, shapes: Shapes, source: str) -> None:
 
 def _first_samples(
     dataset: Dataset, names: Sequence[str], axes: Axes, specs: Sequence[TensorSpec]
-) -> Example:
+) -> ExampleInputs:
     keys = match_names(dataset, names)
     dataset = dataset.fitted({keys[spec.name]: spec for spec in specs})
     label = positional_label(dataset, keys)

@@ -15,12 +15,13 @@ from ptq_cli.core.errors import ModelInputError, RuntimeFailedError, UsageError
 from ptq_cli.core.memory import give_back_held_blocks
 from ptq_cli.core.tensors import Array, TensorSpec, is_array
 from ptq_cli.models import batch_axes
+from ptq_cli.models.batch_axes import Axes
 from ptq_cli.models.files.stored import StoredModel, read_mapped, read_model, serialize
 from ptq_cli.models.files.storing import check_stored, is_large, store_mapped
 from ptq_cli.models.fixed_inputs import fixed_earlier, shown_value
 from ptq_cli.models.loading.onnx_source import input_specs, require_tensor_inputs
 from ptq_cli.models.loading.open_model import open_model
-from ptq_cli.models.loading.source import Axes, Example, ModelKind, ModelSource, SourceFile
+from ptq_cli.models.loading.source import ExampleInputs, ModelKind, ModelSource, SourceFile
 from ptq_cli.models.opset import opset_of
 from ptq_cli.models.parity import HALF_TOLERANCE, WITH_FILE, WITH_PYTORCH, require_parity
 from ptq_cli.models.preparing.interface import forget_contradicted
@@ -181,7 +182,7 @@ def _compared(
     session: Session,
     prepared: Prepared,
     file: SourceFile,
-    example: Example,
+    example: ExampleInputs,
     expected: list[Array] | None,
     *,
     allow_nan: bool,
@@ -217,7 +218,7 @@ def _store(model: ir.Model, file: SourceFile, output: Path | None) -> StoredMode
     return stored
 
 
-def _run_file(path: Path, example: Example, threads: int) -> list[Array] | None:
+def _run_file(path: Path, example: ExampleInputs, threads: int) -> list[Array] | None:
     try:
         session = Session(_as_opened(path), threads=threads)
     except RuntimeFailedError:
@@ -241,7 +242,7 @@ def _as_opened(path: Path) -> Path | StoredModel:
     )
 
 
-def _run_or_none(session: Session, example: Example) -> list[Array] | None:
+def _run_or_none(session: Session, example: ExampleInputs) -> list[Array] | None:
     try:
         return session.run(example, most_seconds=MOST_SECONDS)
     except RuntimeFailedError:
@@ -262,7 +263,7 @@ def _comparable(
 
 
 def _output_axes(
-    model: ir.Model, wanted: batch_axes.Wanted, example: Example, threads: int
+    model: ir.Model, wanted: batch_axes.Wanted, example: ExampleInputs, threads: int
 ) -> dict[str, int | None]:
     """The axes of the samples of outputs: sizes show them, or else a run of one and of two samples."""
     if not wanted:
@@ -281,7 +282,9 @@ def _output_axes(
     return {**batch_axes.measured_axes(one, two), **found}
 
 
-def _run_source(source: ModelSource, example: Example, axes: Axes) -> tuple[Example, list[Array] | None]:
+def _run_source(
+    source: ModelSource, example: ExampleInputs, axes: Axes
+) -> tuple[ExampleInputs, list[Array] | None]:
     """The example that the model takes, and what it computes: it may allow batches of one alone."""
     try:
         return example, source.run(example)

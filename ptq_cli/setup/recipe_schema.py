@@ -8,8 +8,7 @@ from dataclasses import is_dataclass
 from types import UnionType
 from typing import Any, get_args, get_origin
 
-from ptq_cli.amax.method_registry import AUTO as AUTO_METHOD
-from ptq_cli.amax.method_registry import METHODS
+from ptq_cli.amax.method_registry import AUTO_METHOD, METHODS
 from ptq_cli.calibdata.image_decoding import CHANNELS as IMAGE_CHANNELS
 from ptq_cli.calibdata.image_decoding import LAYOUTS
 from ptq_cli.collectors.collector_registry import COLLECTORS
@@ -19,13 +18,13 @@ from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.recipe.declaration import REQUIRED, Setting
 from ptq_cli.recipe.schema import SETTINGS, sections
 
-DRAFT = "http://json-schema.org/draft-07/schema#"
+_DRAFT = "http://json-schema.org/draft-07/schema#"
 """The newest that editors of TOML read."""
-SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 LINK = r"\[([\w.]+)\]\([\w.]+\)"
 
-NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
+_NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "amax method": lambda: (AUTO_METHOD, *METHODS),
     "amax method of weights": lambda: METHODS,
     "collector": lambda: COLLECTORS,
@@ -45,13 +44,13 @@ def names_of(key: str) -> tuple[str, ...]:
         (('accuracy', 'latency', 'size'), ('max', 'percentile', 'entropy', 'mse'), ())
     """
     declared = SETTINGS[key]
-    return tuple(NAMES[declared.names]()) if declared.names else tuple(declared.choices)
+    return tuple(_NAMES[declared.names]()) if declared.names else tuple(declared.choices)
 
 
 def recipe_schema() -> str:
     """The schema as JSON, with a newline at the end."""
     schema = {
-        "$schema": DRAFT,
+        "$schema": _DRAFT,
         "title": "A recipe of ptq",
         "type": "object",
         "additionalProperties": False,
@@ -97,7 +96,7 @@ def _values(kind: Any, declared: Setting) -> dict[str, Any]:
     if names := names_of(declared.key):
         known = {"enum": list(names)}
         return {"anyOf": [known, {"type": "string"}]} if declared.is_open else known
-    return {"type": SCALARS[kind], **_limits(kind, declared)}
+    return {"type": _SCALARS[kind], **_limits(kind, declared)}
 
 
 def _limits(kind: Any, declared: Setting) -> dict[str, Any]:

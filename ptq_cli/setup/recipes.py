@@ -101,11 +101,11 @@ def _missing(table: dict[str, Any]) -> tuple[Path, ...]:
 
 
 IMAGE_RANK = 4
-CHANNELS = {1: "L", 3: "RGB"}  # of images, with their mode
+_CHANNELS = {1: "L", 3: "RGB"}  # of images, with their mode
 LEAST_SIDE = 8
 """Of an image: a smaller tensor with three channels is something else."""
 
-ARRAYS = (".npz", ".npy")
+_ARRAYS = (".npz", ".npy")
 """Files of arrays: what is said about files of images or of text does not hold for them."""
 
 TOKEN_RANK = 2
@@ -158,7 +158,7 @@ def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:
         yield f"arch = {_quoted(recipe.model.arch, folder)}"
     yield from _inputs(source, specs)
     yield from _data("calibration", recipe.calibration.data, folder, forms)
-    if not (recipe.calibration.data or "").endswith(ARRAYS):
+    if not (recipe.calibration.data or "").endswith(_ARRAYS):
         yield from _image(specs)
         yield from _text(specs)
     yield from (
@@ -238,7 +238,7 @@ def _image(specs: Sequence[TensorSpec]) -> Iterator[str]:
         else:
             yield "# To which height and width are images resized?"
             yield "# resize = [224, 224]"
-        if mode == CHANNELS[3]:
+        if mode == _CHANNELS[3]:
             yield "# Are the channels red, green, blue, or BGR as OpenCV reads them?"
         yield f'mode = "{mode}"'
         yield "# Are pixels 0 to 1, or 0 to 255, which is a scale of 1?"
@@ -246,7 +246,7 @@ def _image(specs: Sequence[TensorSpec]) -> Iterator[str]:
         yield "# What did the training subtract, and divide by?"
         yield from (
             ("# mean = [0.485, 0.456, 0.406]", "# std = [0.229, 0.224, 0.225]")
-            if mode == CHANNELS[3]
+            if mode == _CHANNELS[3]
             else ("# mean = [0.5]", "# std = [0.5]")
         )
         return
@@ -295,6 +295,6 @@ def image_of(spec: TensorSpec) -> tuple[str, str, tuple[int | None, int | None]]
         return None
     _, first, middle, last = spec.shape
     for layout, channels, sides in (("NCHW", first, (middle, last)), ("NHWC", last, (first, middle))):
-        if channels in CHANNELS and all(side is None or side >= LEAST_SIDE for side in sides):
-            return layout, CHANNELS[channels], sides
+        if channels in _CHANNELS and all(side is None or side >= LEAST_SIDE for side in sides):
+            return layout, _CHANNELS[channels], sides
     return None

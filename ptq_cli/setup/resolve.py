@@ -22,7 +22,7 @@ from ptq_cli.evaluation.metrics.metric_registry import has_floor, is_comparison,
 from ptq_cli.evaluation.metrics.spec import metric_specs, split_output
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.plan.target.target_file import known_targets, load_target
-from ptq_cli.qdq.read.quantized_file import TARGET
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recipe.assignments import settings_to_table
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import (
@@ -295,7 +295,7 @@ def target_of(model: ir.Model, resolved: Resolved, *, named: bool) -> Target:
 
     ``named`` says that the user named it now, and not a preset or an earlier recipe.
     """
-    noted = model.metadata_props.get(TARGET)
+    noted = model.metadata_props.get(MetadataKey.TARGET)
     target = resolved.target
     if named or noted is None:
         return target

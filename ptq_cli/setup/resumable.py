@@ -15,7 +15,7 @@ from ptq_cli.core.errors import OutputFileError, PtqError
 from ptq_cli.core.files import PARTIAL_SUFFIX
 
 Tell = Callable[[str], None]
-Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 NO_CHECKPOINTS = "no checkpoints are written: the data is a Python object, which cannot be recognized later"
 
 
@@ -43,8 +43,8 @@ class Checkpoints:
 
 
 def read_checkpoint(
-    path: Path, work: str, read: Callable[[Path], Found], refusal: Callable[[Found], str], tell: Tell
-) -> Found | None:
+    path: Path, work: str, read: Callable[[Path], _Found], refusal: Callable[[_Found], str], tell: Tell
+) -> _Found | None:
     """The checkpoint of this very work, or None.
 
     ``refusal`` says why it is not of this work, with an empty text if it is; ``tell`` hears why one is
@@ -68,11 +68,11 @@ def read_checkpoint(
 def continued(
     path: Path,
     work: str,
-    read: Callable[[Path], Found],
-    refusal: Callable[[Found], str],
-    done: Callable[[Found], str],
+    read: Callable[[Path], _Found],
+    refusal: Callable[[_Found], str],
+    done: Callable[[_Found], str],
     tell: Tell,
-) -> Found | None:
+) -> _Found | None:
     """Read the checkpoint of this very work, and tell how much was ``done``, such as ``12 samples``."""
     found = read_checkpoint(path, work, read, refusal, tell)
     if found is not None:

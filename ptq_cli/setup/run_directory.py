@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ptq_cli.recipe.sections import WeightSettings
 
 
-OWN = "ptq-cli"
+_OWN = "ptq-cli"
 DISTRIBUTIONS = ("numpy", "onnx", "onnx-ir", "onnxruntime", "onnxscript", "torch", "torchmetrics")
 IN_PLACE_OF = {"onnxruntime": "onnxruntime-gpu"}  # what may be installed instead
 FOR_MODULES = {"torch", "torchmetrics"}  # what an ONNX file does not need, and a report may lack
@@ -32,7 +32,7 @@ FOR_MODULES = {"torch", "torchmetrics"}  # what an ONNX file does not need, and 
 def library_versions() -> dict[str, str]:
     """The versions of ptq and of the libraries that decide what comes out."""
     # ptq's is that of the code that runs: a checkout on PYTHONPATH may hide one that is installed.
-    return {OWN: __version__} | {name: found for name in DISTRIBUTIONS if (found := _version(name))}
+    return {_OWN: __version__} | {name: found for name in DISTRIBUTIONS if (found := _version(name))}
 
 
 def _version(name: str) -> str | None:
@@ -63,8 +63,8 @@ def plugin_versions(recipe: Recipe, metrics: Iterable[MetricSpec]) -> dict[str, 
     }
 
 
-DEFAULT_RUN = Path("ptq-run")
-BYTE = 8
+DEFAULT_RUN: Path = Path("ptq-run")
+_BYTE = 8
 _OWN_MODEL = re.compile(r"(model\.(?:int8|w[2-7]|fp[48])\.onnx)(?:\.data)?")
 
 
@@ -139,7 +139,7 @@ class RunDirectory:
         bits = weight_family(weights).bits
         if weights.dtype is not None:
             return self.path / f"model.fp{bits}.onnx"
-        return self.path / ("model.int8.onnx" if bits == BYTE else f"model.w{bits}.onnx")
+        return self.path / ("model.int8.onnx" if bits == _BYTE else f"model.w{bits}.onnx")
 
     def discard_other_models(self, kept: Path) -> None:
         """Remove the run's models with other weights: whoever read one would not get ``kept``."""

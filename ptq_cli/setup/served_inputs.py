@@ -134,7 +134,7 @@ def _opened(model: StoredModel) -> Step:
     return step
 
 
-SEED = 0
+_SEED = 0
 MADE_UP = "made-up inputs"
 LARGEST_INDEX = 2
 """Integers are 0 or 1: a table of words has at least two rows."""
@@ -173,7 +173,7 @@ def made_up_batches(
                 f"the rank of input '{spec.name}' is not known",
                 hint=f"pass {entry_option('model.input_shape', spec.name, '1,3,224,224')}",
             )
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(_SEED)
     batches: list[dict[str, Array]] = []
     for _ in range(count):
         arrays: dict[str, Array] = {}

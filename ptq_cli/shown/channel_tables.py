@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.channel_view import ChannelsView
 
 
-BARS = "▁▂▃▄▅▆▇█"
+_BARS = "▁▂▃▄▅▆▇█"
 INDENT = 12
-LARGEST, SMALLEST = 5, 3
+_LARGEST, _SMALLEST = 5, 3
 SHOWN = 8
 
 
@@ -48,17 +48,17 @@ def _bars(amax: Any, columns: int) -> str:
     parts = np.array_split(amax, min(columns, amax.size))
     tops = np.array([part.max() for part in parts])
     # A channel of only zeros has no bar; every other channel has one.
-    heights = np.ceil(tops / tops.max() * len(BARS)).astype(int)
-    return "".join(BARS[height - 1] if height else " " for height in heights)
+    heights = np.ceil(tops / tops.max() * len(_BARS)).astype(int)
+    return "".join(_BARS[height - 1] if height else " " for height in heights)
 
 
 def channel_table(tensor: "TensorView", view: "ChannelsView") -> Table:
     """Return rows of the channels with the largest and the smallest amax, without the dead ones."""
     order = [index for index in np.argsort(-view.amax, kind="stable").tolist() if view.amax[index] > 0]
-    shown = order if len(order) <= LARGEST + SMALLEST + 1 else [*order[:LARGEST], *order[-SMALLEST:]]
+    shown = order if len(order) <= _LARGEST + _SMALLEST + 1 else [*order[:_LARGEST], *order[-_SMALLEST:]]
     rows = [_channel_row(tensor, view, index) for index in shown]
     if len(shown) < len(order):
-        rows.insert(LARGEST, ("…",) * 6)
+        rows.insert(_LARGEST, ("…",) * 6)
     return Table(("channel", "range", "amax", "share of tensor", "zeros", "scale"), tuple(rows))
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ptq_cli.runtime.engine import KernelCounts
 
 
-MOST_NAMES = 3
+_MOST_NAMES = 3
 
 
 def export_recovery_lines(result: "ExportResult") -> Iterator[str]:
@@ -157,7 +157,7 @@ def _decibels(value: float) -> str:
 
 
 def _names(names: Sequence[str]) -> str:
-    return few(names, MOST_NAMES)
+    return few(names, _MOST_NAMES)
 
 
 def print_prepared(result: "PrepareResult") -> None:
@@ -182,7 +182,7 @@ def print_prepared(result: "PrepareResult") -> None:
     say(f"wrote {shown_path(result.output)}")
 
 
-NAMED = 2
+_NAMED = 2
 """Most further weights that the warning names."""
 
 
@@ -300,7 +300,7 @@ def outlier_line(outliers: Mapping[str, str], weight_amax: str = "max") -> str:
     """
     (name, what), *rest = outliers.items()
     others = [f"'{other}'" for other, _ in rest]
-    also = f"; also in {few(others, NAMED)}" if others else ""
+    also = f"; also in {few(others, _NAMED)}" if others else ""
     fix = "" if weight_amax == "mse" else "; pass --set amax.weight_method=mse to clip it"
     if "share a scale" in what:
         fix = "; pass --set weights.granularity=channel to give each its own scale"

@@ -10,10 +10,10 @@ from ptq_cli.report.text.numbers import Table, format_share
 from ptq_cli.terminal.output import print_table, say
 from ptq_cli.terminal.phrases import counting_notes
 
-MOST_REASONS = 20
-MOST_UNKNOWN = 5
-HEADER = ("layer", "op", "output", "parameters", "mult.-acc.", "as", "reason")
-RIGHT, WHOLE, OPTIONAL = (3, 4), (0, 1, 2, 3, 4, 5), (1, 2, 6)
+_MOST_REASONS = 20
+_MOST_UNKNOWN = 5
+_HEADER = ("layer", "op", "output", "parameters", "mult.-acc.", "as", "reason")
+_RIGHT, _WHOLE, OPTIONAL = (3, 4), (0, 1, 2, 3, 4, 5), (1, 2, 6)
 
 
 def print_inspection(result: Inspection, *, depth: int | None, show_all: bool) -> None:
@@ -26,11 +26,11 @@ def print_inspection(result: Inspection, *, depth: int | None, show_all: bool) -
     layers = list(tree_layers(result))
     if show_all:
         rows = tuple(_cells(layer, layer.name) for layer in layers)
-        print_table(Table(HEADER, rows), right=RIGHT, whole=WHOLE, optional=(1, 2, 3, 4))
+        print_table(Table(_HEADER, rows), right=_RIGHT, whole=_WHOLE, optional=(1, 2, 3, 4))
     else:
         found, cut = layer_tree(layers, depth)
         rows = tuple(_row_cells(row) for row in found)
-        print_table(Table(HEADER, rows), right=RIGHT, whole=WHOLE, optional=OPTIONAL)
+        print_table(Table(_HEADER, rows), right=_RIGHT, whole=_WHOLE, optional=OPTIONAL)
         if cut is not None and depth is None:
             say(f"showing modules {cut} deep; --depth N shows more, --all shows every layer")
         _print_reasons(layers)
@@ -96,10 +96,10 @@ def _print_reasons(layers: Sequence[TreeLayer]) -> None:
         (f"{len(group):,}", op, group[0].name if len(group) == 1 else f"{group[0].name}, …", group[0].reason)
         for (op, _), group in groups.items()
     ]
-    table = Table(("in float", "op", "layers", "reason"), tuple(rows[:MOST_REASONS]))
+    table = Table(("in float", "op", "layers", "reason"), tuple(rows[:_MOST_REASONS]))
     print_table(table, right=(0,), whole=(0, 1), optional=(2,))
-    if len(rows) > MOST_REASONS:
-        say(f"and {len(rows) - MOST_REASONS:,} more reasons; --all shows the reason of every layer")
+    if len(rows) > _MOST_REASONS:
+        say(f"and {len(rows) - _MOST_REASONS:,} more reasons; --all shows the reason of every layer")
 
 
 def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
@@ -114,7 +114,7 @@ def _print_totals(result: Inspection, layers: Sequence[TreeLayer]) -> None:
     ):
         say(note)
     unknown = list(result.work.unknown.items())
-    for name, reason in unknown[:MOST_UNKNOWN]:
+    for name, reason in unknown[:_MOST_UNKNOWN]:
         say(f"note: '{name}' is not counted: {reason}")
-    if len(unknown) > MOST_UNKNOWN:
-        say(f"note: {len(unknown) - MOST_UNKNOWN:,} more are not counted")
+    if len(unknown) > _MOST_UNKNOWN:
+        say(f"note: {len(unknown) - _MOST_UNKNOWN:,} more are not counted")

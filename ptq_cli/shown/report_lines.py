@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ptq_cli.core.process import DONE
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report, Reports
 from ptq_cli.report.text import comparison as lines
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from ptq_cli.setup.run_directory import RunDirectory
 
 
-DONE = 0
 GATE_MISSED = 3
 
 

@@ -50,10 +50,10 @@ def axis_labels(low: float, high: float, columns: int) -> str:
     return line
 
 
-BARS = " ▁▂▃▄▅▆▇█"
-PARTS = len(BARS) - 1
+_BARS = " ▁▂▃▄▅▆▇█"
+_PARTS = len(_BARS) - 1
 ROWS = 12
-Counts = npt.NDArray[np.float64]
+_Counts = npt.NDArray[np.float64]
 
 
 def draw_histogram(tensor: "TensorView", width: int) -> list[str]:
@@ -93,7 +93,7 @@ def draw_histogram(tensor: "TensorView", width: int) -> list[str]:
     ]
 
 
-def needs_log(counts: Counts) -> bool:
+def needs_log(counts: _Counts) -> bool:
     """Return whether a linear scale would make a quarter of the columns that hold values look empty.
 
     Example:
@@ -101,19 +101,19 @@ def needs_log(counts: Counts) -> bool:
         (False, True)
     """
     held = counts[counts > 0]
-    unseen = np.count_nonzero(held < counts.max() / (2 * PARTS * ROWS))
+    unseen = np.count_nonzero(held < counts.max() / (2 * _PARTS * ROWS))
     return bool(unseen * 4 >= held.size)
 
 
-def _bars(counts: Counts, *, is_log: bool) -> list[str]:
+def _bars(counts: _Counts, *, is_log: bool) -> list[str]:
     top = float(counts.max())
     shares = np.log(np.maximum(counts, 1.0)) / max(math.log(max(top, 1.0)), 1e-9) if is_log else counts / top
     # A column that holds a value is visible.
-    heights = np.where(counts > 0, np.maximum(np.rint(shares * ROWS * PARTS), 1), 0).astype(int)
+    heights = np.where(counts > 0, np.maximum(np.rint(shares * ROWS * _PARTS), 1), 0).astype(int)
     lines = []
     for row in range(ROWS, 0, -1):
-        filled = np.clip(heights - (row - 1) * PARTS, 0, PARTS)
-        bars = "".join(BARS[part] for part in filled)
+        filled = np.clip(heights - (row - 1) * _PARTS, 0, _PARTS)
+        bars = "".join(_BARS[part] for part in filled)
         share = row / ROWS
         value = top**share if is_log else top * share
         label = format_count(value) if row in (ROWS, ROWS * 2 // 3, ROWS // 3) else ""

@@ -22,7 +22,7 @@ from ptq_cli.terminal.output import print_table, say, tell, warn_of_result
 from ptq_cli.terminal.phrases import as_typed, counted, counting_notes
 
 MOST_ROWS = 20
-MOST_UNKNOWN = 5
+_MOST_UNKNOWN = 5
 MOST_FAULTS = 5
 """Most faults of one rule that are listed."""
 QUOTED = re.compile(r"'[^']*'")
@@ -119,14 +119,16 @@ def _print_share(result: Verification) -> None:
         say(note)
     if limit is not None and result.uncounted:
         say("the share is not proven: some float operators are not counted")
-    for item in result.uncounted[:MOST_UNKNOWN]:
+    for item in result.uncounted[:_MOST_UNKNOWN]:
         loop = result.once.get(item.name, "")
         why = result.unknown.get(
             item.name, f"how many steps '{loop}' makes is known only when the model runs"
         )
         say(f"warning: '{item.name}' is not counted: {why}")
-    if len(result.uncounted) > MOST_UNKNOWN:
-        say(f"warning: {len(result.uncounted) - MOST_UNKNOWN:,} more are not counted; --json has all of them")
+    if len(result.uncounted) > _MOST_UNKNOWN:
+        say(
+            f"warning: {len(result.uncounted) - _MOST_UNKNOWN:,} more are not counted; --json has all of them"
+        )
 
 
 def format_share_of(share: float) -> str:

@@ -136,7 +136,7 @@ def is_quiet() -> bool:
 
 PIPE_WIDTH = 120
 """Columns if stdout is not a terminal and COLUMNS is not set; a log viewer wraps long lines itself."""
-PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└┘┌┐─├┤◄►…≤–·µ", "__..::##|++++-||<>~<-.u")  # noqa: RUF001 - the dash itself
+_PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└┘┌┐─├┤◄►…≤–·µ", "__..::##|++++-||<>~<-.u")  # noqa: RUF001 - the dash itself
 """Replacements, of equal width, for characters that the terminal's encoding does not have."""
 UNKNOWN = "–"  # noqa: RUF001 - a dash
 """In a table: this was not kept."""
@@ -259,7 +259,7 @@ def _writable(text: str) -> str:
     try:
         text.encode(encoding)
     except UnicodeEncodeError:
-        return text.translate(PLAIN).encode(encoding, "replace").decode(encoding)
+        return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
     return text
 
 

@@ -82,7 +82,7 @@ def as_typed(text: str, folder: Path) -> str:
 # Lines that end between words: no name, number or unit is split.
 
 
-TOGETHER = re.compile(r"\[default: [^\]]{1,24}\]|\d (?:%|dB|[kMGT]?i?B|[nµm]?s|[kMGT])(?!\w)")
+_TOGETHER = re.compile(r"\[default: [^\]]{1,24}\]|\d (?:%|dB|[kMGT]?i?B|[nµm]?s|[kMGT])(?!\w)")
 """What stays on one line although it has a space."""
 GLUE = "\ue000"
 """Stands for such a space. It is of Unicode's private use, and no line breaker takes it for a space."""
@@ -95,7 +95,7 @@ def glue(text: str) -> str:
         >>> glue("41.5 MB of 2 GB").split()
         ['41.5\ue000MB', 'of', '2\ue000GB']
     """
-    return TOGETHER.sub(lambda match: match[0].replace(" ", GLUE), text)
+    return _TOGETHER.sub(lambda match: match[0].replace(" ", GLUE), text)
 
 
 def unglue(text: str) -> str:

@@ -12,7 +12,7 @@ from ptq_cli.terminal.output import is_quiet, tell
 from ptq_cli.terminal.phrases import printable
 
 SECONDS_BETWEEN_LINES = 5.0
-LEAST_SECONDS, LEAST_PARTS = 10.0, 3
+_LEAST_SECONDS, LEAST_PARTS = 10.0, 3
 """Of work that is counted, before its speed says anything about what is left."""
 WORK_BAR = "{desc}: {percentage:3.0f}%|{bar}| "
 BAR_COLUMNS, ANY_COLUMNS = 6, 80
@@ -53,7 +53,7 @@ class _Pace:
             self._begun = progress, now
         first, begun = self._begun
         seconds = now - begun
-        if seconds < LEAST_SECONDS or progress.parts - first.parts < LEAST_PARTS:
+        if seconds < _LEAST_SECONDS or progress.parts - first.parts < LEAST_PARTS:
             return ""
         if progress.total is None or progress.done <= first.done:
             return ""

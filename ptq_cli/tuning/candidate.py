@@ -14,14 +14,13 @@ from ptq_cli.core.documents import decode, encode, strict_json
 from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, ReportError, StaleCalibrationError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.read_files import read_file
-from ptq_cli.evaluation.document.ladder import INTERRUPTED, LadderStep
+from ptq_cli.evaluation.document.ladder import LADDER_INTERRUPTED, LadderStep
 from ptq_cli.evaluation.document.measurement import Measurement
+from ptq_cli.evaluation.metrics.metric_registry import SQNR
 from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.setup.resumable import Tell, continued
 from ptq_cli.tuning.budget_reach import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
 from ptq_cli.tuning.layer_noise import LayerRanking
-
-SQNR = "sqnr_db"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +155,7 @@ class TuningSearch:
         except KeyboardInterrupt:
             if not (self.steps and self.alone):
                 raise
-            self.stopped = INTERRUPTED
+            self.stopped = LADDER_INTERRUPTED
             return
         except TimeIsOverError:
             self.stopped = NO_MORE_TIME
@@ -172,7 +171,7 @@ class TuningSearch:
         except KeyboardInterrupt:
             if not self.alone:
                 raise
-            self.stopped = INTERRUPTED
+            self.stopped = LADDER_INTERRUPTED
 
     def _search(self, rungs: Sequence[str], start: Candidate, late: Sequence[str]) -> None:
         if self._try(DEFAULT, start):
@@ -283,7 +282,7 @@ class TuningSearch:
 
     def advice(self) -> tuple[str, ...]:
         """Advice on how to keep the budget; none if it is kept, or may be by going on."""
-        if self.met or self.stopped == INTERRUPTED:
+        if self.met or self.stopped == LADDER_INTERRUPTED:
             return ()
         best = self.steps[self.chosen]
         return advice_for(best.proof or best.checks, self.candidates.set_aside)

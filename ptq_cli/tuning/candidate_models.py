@@ -45,7 +45,7 @@ from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement, TuneCheckpoint
 from ptq_cli.tuning.layer_noise import LOUDEST, LayerRanking, layer_costs, layer_noise
 from ptq_cli.tuning.possible_changes import (
-    BLOCK,
+    WEIGHT_BLOCK,
     activations_of,
     weight_only_candidates,
     wide_format,
@@ -131,7 +131,7 @@ def rewriting(rungs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))
 
 
-RANKED_ON = 64  # samples that layers are ranked on
+_RANKED_ON = 64  # samples that layers are ranked on
 FEW_LEVELS = (2, 5, 8)  # halvings of the noise by layers that cost little more than measured ranges
 
 
@@ -210,7 +210,7 @@ class CandidateModels:
                 twins,
                 {layer.name for layer in plan.layers if layer.quantized},
                 target,
-                first_samples(self.compared_on, RANKED_ON).dataset,
+                first_samples(self.compared_on, _RANKED_ON).dataset,
                 base.subject.model.inputs,
                 threads=self.work.resolved.machine.threads,
                 progress=self.work.progress,
@@ -314,7 +314,9 @@ def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
     ]
     modes += [
         OverrideSettings(
-            match=name, activations=ActivationSettings(mode=FLOAT), weights=WeightSettings(block_size=BLOCK)
+            match=name,
+            activations=ActivationSettings(mode=FLOAT),
+            weights=WeightSettings(block_size=WEIGHT_BLOCK),
         )
         for name in candidate.weights_alone
     ]

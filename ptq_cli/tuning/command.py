@@ -71,7 +71,7 @@ def print_tuning(result: "TuneResult") -> None:
         ("in float", best.in_float),
     ):
         if names:
-            detail(f"{what}: {few(names, MOST_NAMES)}")
+            detail(f"{what}: {few(names, _MOST_NAMES)}")
     if ladder.untried:
         detail(ladder.untried)
     if result.interrupted:
@@ -81,7 +81,7 @@ def print_tuning(result: "TuneResult") -> None:
     detail(f"the same file again: ptq quantize --recipe {shown_path(result.run.recipe)}")
 
 
-MOST_NAMES = 8
+_MOST_NAMES = 8
 
 
 @click.command(

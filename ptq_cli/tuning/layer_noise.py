@@ -28,7 +28,7 @@ from ptq_cli.recover.range_effects import loudest
 LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 """Times that the noise is halved: 3 to 48 dB. Where several layers alone make as much noise as there can be,
 what the others add shows only when all of these are in float."""
-LEAST_SHARE = 1e-4  # of the whole cost: what a layer costs that saves time in float
+_LEAST_SHARE = 1e-4  # of the whole cost: what a layer costs that saves time in float
 
 
 LOUDEST = 1e30  # what noise that is not finite counts as
@@ -70,7 +70,7 @@ def layer_costs(model: ir.Model, plan: Plan, names: Collection[str], prefer: str
     found = {name: float(counts.get(name) or 0) for name in names}
     # A layer whose conversions cost more than it saves has no cost in float; a division by 0 would rank
     # it before all others, however quiet it is.
-    least = LEAST_SHARE * sum(max(cost, 0.0) for cost in found.values()) or 1.0
+    least = _LEAST_SHARE * sum(max(cost, 0.0) for cost in found.values()) or 1.0
     return {name: max(cost, least) for name, cost in found.items()}
 
 
@@ -101,12 +101,12 @@ def layers_by_level(
     return tuple(found)
 
 
-STAGE = "ranking layers"
-QUIET = 2.0 ** -(LEVELS[-1] + 1)  # share of the noise that no layer in float would be needed for
-ROUND = 256  # runs of a layer on a sample, until twice as many samples were seen
+_STAGE = "ranking layers"
+QUIET_SHARE = 2.0 ** -(LEVELS[-1] + 1)  # share of the noise that no layer in float would be needed for
+_ROUND = 256  # runs of a layer on a sample, until twice as many samples were seen
 ROOT = 1 / 8  # power of the mean of samples: 1 would be the arithmetic mean, 0 the geometric one
 
-Noise = Mapping[str, float]  # squared differences, or squares, by output
+_Noise = Mapping[str, float]  # squared differences, or squares, by output
 Combine = Callable[[Sequence[float]], float]  # makes one of the shares of noise of several samples
 
 
@@ -164,7 +164,7 @@ class _Told:
         """Tell that so many of the runs are done."""
         runs, work = self._planned or (None, None)
         done = self._done + sum(self._now[:count])
-        self._progress(RunProgress(STAGE, done, work, number=self._runs + count, runs=runs))
+        self._progress(RunProgress(_STAGE, done, work, number=self._runs + count, runs=runs))
 
 
 def layer_noise(
@@ -176,8 +176,8 @@ def layer_noise(
     *,
     threads: int,
     progress: ProgressCallback,
-    runs: int = ROUND,
-    quiet: float = QUIET,
+    runs: int = _ROUND,
+    quiet: float = QUIET_SHARE,
     combine: Combine = typical,
 ) -> dict[str, float]:
     """The noise that each ``integer`` layer adds to the outputs when it alone is quantized.
@@ -227,20 +227,20 @@ class _Heard:
     def __init__(self, staged: StagedModel, outputs: Sequence[str], combine: Combine) -> None:
         self._staged, self._outputs, self._combine = staged, outputs, combine
         self._base: Tensors = {}
-        self._signals: list[Noise] = []
-        self._noises: dict[str, list[Noise]] = {}
+        self._signals: list[_Noise] = []
+        self._noises: dict[str, list[_Noise]] = {}
 
     def run_float(self, inputs: Mapping[str, Array]) -> None:
         """Run the float model on a piece of the data, that further runs are compared with."""
         self._base = self._staged.run(inputs, quantized=False)
         self._signals.append({name: _power(self._floats(name)) for name in self._outputs})
 
-    def alone(self, layer: str) -> Noise:
+    def alone(self, layer: str) -> _Noise:
         """Noise of the outputs with one layer quantized."""
         changed = self._staged.changed_outputs(layer, self._base)
         return {name: _difference(self._floats(name), changed[name]) for name in self._outputs}
 
-    def add(self, noises: Mapping[str, Noise]) -> dict[str, float]:
+    def add(self, noises: Mapping[str, _Noise]) -> dict[str, float]:
         """Add what layers change on the last piece, and return their noise on all so far."""
         found = {}
         for layer, noise in noises.items():
@@ -249,7 +249,7 @@ class _Heard:
             found[layer] = sum(self._combined(name, before) for name in self._outputs)
         return found
 
-    def _combined(self, output: str, noises: Sequence[Noise]) -> float:
+    def _combined(self, output: str, noises: Sequence[_Noise]) -> float:
         signal = math.fsum(piece[output] for piece in self._signals) / len(self._signals)
         return self._combine([noise[output] / signal for noise in noises] if signal > 0.0 else [])
 

@@ -15,7 +15,7 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, WeightSettings
 from ptq_cli.recover.rung_work import takes_long
 
-WIDE = 16
+_WIDE = 16
 
 
 def wide_format(target: Target, settings: ActivationSettings) -> str:
@@ -24,9 +24,9 @@ def wide_format(target: Target, settings: ActivationSettings) -> str:
     Where the recipe asks for another quantizer or a type of its own, nothing is chosen.
     """
     own = target.activation.integers
-    if _says_how(settings) or own.bits == WIDE:
+    if _says_how(settings) or own.bits == _WIDE:
         return ""
-    formats = [name for name in target.activation.formats if BY_NAME[name].bits == WIDE]
+    formats = [name for name in target.activation.formats if BY_NAME[name].bits == _WIDE]
     return min(formats, key=lambda name: BY_NAME[name].signed != own.signed, default="")
 
 
@@ -45,7 +45,7 @@ than float alone
     """
     if wide_format(target, settings):
         return ""
-    simulated = any(BY_NAME[name].bits == WIDE for name in target.activation.simulated)
+    simulated = any(BY_NAME[name].bits == _WIDE for name in target.activation.simulated)
     if _says_how(settings):
         why = "the recipe says how activations are quantized"
     elif simulated:
@@ -71,8 +71,10 @@ def activations_of(model: ir.Model, plan: Plan, layers: Collection[str]) -> tupl
     return tuple(found)
 
 
-BLOCK = 32  # values of a weight that share a scale where only weights are quantized: the size of the presets
-MATRIX = 2
+WEIGHT_BLOCK = (
+    32  # values of a weight that share a scale where only weights are quantized: the size of the presets
+)
+_MATRIX = 2
 
 
 def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: Recipe) -> tuple[str, ...]:
@@ -89,8 +91,8 @@ def weight_only_candidates(model: ir.Model, plan: Plan, target: Target, recipe: 
         if rule is None or rule.kind != "compute" or rule.blocks is None:
             continue
         weight = input_at(node, rule.weight)
-        is_matrix = weight is not None and weight.const_value is not None and rank_of(weight) == MATRIX
-        if is_matrix and BLOCK in rule.blocks.sizes and bits in rule.blocks.bits:
+        is_matrix = weight is not None and weight.const_value is not None and rank_of(weight) == _MATRIX
+        if is_matrix and WEIGHT_BLOCK in rule.blocks.sizes and bits in rule.blocks.bits:
             found.append(node.name or "")
     return tuple(found)
 

@@ -14,8 +14,9 @@ from ptq_cli.core.errors import TimeBudgetError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.words import parse_duration
-from ptq_cli.evaluation.document.ladder import INTERRUPTED, Ladder, LadderStep
+from ptq_cli.evaluation.document.ladder import LADDER_INTERRUPTED, Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
+from ptq_cli.evaluation.metrics.metric_registry import SQNR
 from ptq_cli.latency.measure_profile import profile_here
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.evaluation.reports import EvaluationResult
@@ -34,7 +35,6 @@ from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.tuning.budget_reach import decision_recipe
 from ptq_cli.tuning.candidate import (
-    SQNR,
     Candidate,
     TimeIsOverError,
     TuneCheckpoint,
@@ -45,7 +45,7 @@ from ptq_cli.tuning.candidate_models import CandidateCalibrations, CandidateMode
 from ptq_cli.tuning.possible_changes import slow_rungs, why_not_wide
 from ptq_cli.tuning.tuning_subject import TuningSubject, open_tuning, tuning_identity
 
-STAGE = "tune"
+_STAGE = "tune"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class TuneResult:
     @property
     def interrupted(self) -> bool:
         """Whether it was interrupted, so that the best so far was chosen."""
-        return self.ladder.stopped == INTERRUPTED
+        return self.ladder.stopped == LADDER_INTERRUPTED
 
 
 def run_tune(
@@ -105,7 +105,7 @@ def _searched(subject: TuningSubject, work: Work, output: Path, *, restart: bool
 
     def tell(step: LadderStep) -> None:
         clock.begun = True
-        work.tell(step_line(step), STAGE)
+        work.tell(step_line(step), _STAGE)
 
     search = TuningSearch(
         candidates=models,
@@ -132,13 +132,13 @@ def _finished(
     if is_first:
         write_together({run.tuning: to_json(ladder).encode()})
         run.discard_other_models(models.output)
-        if search.stopped != INTERRUPTED:
+        if search.stopped != LADDER_INTERRUPTED:
             discard_checkpoint(run.tuning_checkpoint)
             discard_checkpoint(run.checkpoint)
     # The processes that do not write make what was chosen again.
     chosen = read_model(models.output) if is_first else models.export(best).model
     evaluation = None
-    if subject.evaluation is not None and search.stopped != INTERRUPTED:
+    if subject.evaluation is not None and search.stopped != LADDER_INTERRUPTED:
         base = models.calibrations.of(best.rungs)
         pair = Pair(base.float_model, chosen, models.output.name)
         (found,) = make_evaluations(
@@ -252,7 +252,7 @@ def step_line(step: LadderStep) -> str:
 def _candidate_models(subject: TuningSubject, work: Work, output: Path) -> CandidateModels:
     run, part = work.run, work.part
     if part.group is None:
-        tell = partial(work.tell, stage=STAGE)
+        tell = partial(work.tell, stage=_STAGE)
         checkpoint = continued_tuning(run.tuning_checkpoint, tuning_identity(subject, run), tell)
     else:
         checkpoint = TuneCheckpoint(path=run.tuning_checkpoint, identity={}, stored=False)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
-from ptq_cli.quantizers.straight_through import BLOCK
+from ptq_cli.quantizers.straight_through import VALUES_AT_ONCE
 from tests.contracts.quantizer_families import AXIS, FAMILIES, Family
 from tests.each_case import each_case
 
@@ -88,7 +88,7 @@ by_itself = families(lambda family: family.by_itself)
 
 @by_itself
 def test_layout_and_size_do_not_change_a_value(family):
-    x = sample(family, 2, AXIS, BLOCK // 4)
+    x = sample(family, 2, AXIS, VALUES_AT_ONCE // 4)
     expected = torch.cat([family.apply(row[None]) for row in x])
     layouts = {
         "larger than a block": x,

@@ -7,10 +7,10 @@ from pathlib import Path
 import yaml
 
 import ptq_cli
-from ptq_cli.cli.main import BUG, DONE
+from ptq_cli.cli.main import BUG
 from ptq_cli.collectors import calibration_file
 from ptq_cli.core import errors
-from ptq_cli.core.process import INTERRUPTED, TERMINATED
+from ptq_cli.core.process import DONE, INTERRUPTED, TERMINATED
 from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.evaluation.document.report_document import Details, Report
@@ -28,7 +28,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 FORMATS = {kind.FORMAT.name: kind.FORMAT.version for kind in (Report, Analysis, Details, Ladder)} | {
-    kind.format: kind.version for kind in (calibration_file.CONTAINER,)
+    kind.format: kind.version for kind in (calibration_file._CONTAINER,)
 }
 
 

@@ -21,7 +21,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from ptq_cli.cli.commands.recipe import COMMANDS, document_type
+from ptq_cli.cli.commands.recipe import JSON_COMMANDS, document_type
 from ptq_cli.cli.main import run
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.json_schema import documents_schema
@@ -137,13 +137,15 @@ def untimed(words: list[str]) -> list[str]:
 @cache
 def schema_of(name: str) -> jsonschema.Draft202012Validator:
     """The schema of what a command prints with ``--json``, without keys that it does not describe."""
-    schema = json.loads(documents_schema(name, {name: list(map(document_type, COMMANDS[name]))}, strict=True))
+    schema = json.loads(
+        documents_schema(name, {name: list(map(document_type, JSON_COMMANDS[name]))}, strict=True)
+    )
     return jsonschema.Draft202012Validator({**schema, **schema["$defs"].pop(name)})
 
 
 def require_described(words: list[str], document: Any) -> None:
     """Fail if a document is not what the schema of its command describes."""
-    name = " ".join(words[:2]) if " ".join(words[:2]) in COMMANDS else words[0]
+    name = " ".join(words[:2]) if " ".join(words[:2]) in JSON_COMMANDS else words[0]
     schema_of(name).validate(document)
 
 

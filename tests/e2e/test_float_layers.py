@@ -12,7 +12,7 @@ from ptq_cli.core.documents import to_json
 from ptq_cli.latency.measure_profile import operators_digest, runtime_version
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.fastest_placement import MachineProfile, NodeTimes
-from ptq_cli.qdq.read.quantized_file import FLOAT_LAYERS
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recover import float_layers
 from ptq_cli.recover.float_layers import Steps
 from ptq_cli.shown.export_lines import float_lines
@@ -62,7 +62,9 @@ def test_the_layer_that_integers_ruin_stays_in_float(quantize):
     assert not layers["narrow"].integer
     assert layers[found.layers[0]].reason.startswith("left in float")
     assert layers["middle"].integer
-    stored = {item.key: item.value for item in onnx.load(result.output).metadata_props}[FLOAT_LAYERS]
+    stored = {item.key: item.value for item in onnx.load(result.output).metadata_props}[
+        MetadataKey.FLOAT_LAYERS
+    ]
     assert json.loads(stored)["layers"] == list(found.layers)
     first = result.output.read_bytes()
     assert quantize(recover=["float"], float_time=0.5).output.read_bytes() == first
@@ -156,7 +158,9 @@ def test_what_no_static_range_mends_is_found_at_each_run(quantize_gated, tmp_pat
     assert kernels.count("MatMulInteger") == 1
     (line,) = float_lines(found)
     assert line.startswith("set ranges at each run for 1 layer (down), for about ")
-    stored = {item.key: item.value for item in onnx.load(result.output).metadata_props}[FLOAT_LAYERS]
+    stored = {item.key: item.value for item in onnx.load(result.output).metadata_props}[
+        MetadataKey.FLOAT_LAYERS
+    ]
     assert json.loads(stored)["dynamic"] == ["down"]
     assert ptq_cli.verify(threads=1).verdict == "pass"
 

@@ -8,7 +8,7 @@ import click
 import jsonschema
 import pytest
 
-from ptq_cli.cli.commands.recipe import COMMANDS, FILES
+from ptq_cli.cli.commands.recipe import FILES, JSON_COMMANDS
 from ptq_cli.cli.main import cli
 from tests.e2e.conftest import Ptq, Refuse
 
@@ -67,8 +67,8 @@ def commands_with_json(group: click.Group, prefix: str = "") -> Iterator[str]:
 
 
 def test_every_command_with_json_has_a_schema_that_a_test_uses() -> None:
-    assert set(commands_with_json(cli)) == set(COMMANDS)
-    assert {name.partition(",")[0] for name in PRINTED} | set(ELSEWHERE) == set(COMMANDS)
+    assert set(commands_with_json(cli)) == set(JSON_COMMANDS)
+    assert {name.partition(",")[0] for name in PRINTED} | set(ELSEWHERE) == set(JSON_COMMANDS)
     for command, name in ELSEWHERE.items():
         text = (Path(__file__).parent / name).read_text(encoding="utf-8")
         assert "--json" in text and command in text
@@ -76,7 +76,7 @@ def test_every_command_with_json_has_a_schema_that_a_test_uses() -> None:
 
 def test_every_schema_is_printed(ptq: Ptq, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    for name in (*COMMANDS, *FILES, "ptq.toml"):
+    for name in (*JSON_COMMANDS, *FILES, "ptq.toml"):
         schema = json.loads(ptq("recipe", "schema", *name.split()).out)
         jsonschema.validators.validator_for(schema).check_schema(schema)
     assert ptq("recipe schema").out == ptq("recipe schema ptq.toml").out

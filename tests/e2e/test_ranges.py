@@ -14,7 +14,7 @@ from ptq_cli.core.formats import UINT8
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
-from ptq_cli.qdq.read.quantized_file import RANGES, RECOVERY
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer
 from ptq_cli.recover.range_effects import Trials, range_costs
@@ -54,7 +54,7 @@ def test_ranges_that_clip_too_much_are_widened(quantize, text, shape):
     assert ranges.after > ranges.before + 10
     assert result.recovery is None
     assert (ranges.samples, ranges.decided_by) == (16, 30)
-    found = metadata(result, RANGES)
+    found = metadata(result, MetadataKey.RANGES)
     assert (found["kept"], found["methods"]) == (True, dict(ranges.methods))
     whole = quantize("max", text=text, shape=shape, amax="max", recover=["ranges"], target=plain).ranges
     assert ranges.after >= whole.before  # That method was among those tried.
@@ -63,7 +63,7 @@ def test_ranges_that_clip_too_much_are_widened(quantize, text, shape):
 def test_rounding_follows_the_chosen_ranges(quantize):
     both = quantize(percentile=90.0, weight_bits=4, recover=["ranges", "round"])
     assert both.ranges.kept
-    assert metadata(both, RECOVERY)[0]["sqnr_db"][0] == pytest.approx(both.ranges.after, abs=0.1)
+    assert metadata(both, MetadataKey.RECOVERY)[0]["sqnr_db"][0] == pytest.approx(both.ranges.after, abs=0.1)
     again = quantize("again", percentile=90.0, weight_bits=4, recover=["round", "ranges"])
     assert again.output.read_bytes() == both.output.read_bytes()
 
@@ -76,7 +76,7 @@ def test_few_bits_get_mse(quantize):
 
 
 def test_of_many_tensors_those_with_the_most_unlike_candidates_are_measured(quantize, monkeypatch):
-    monkeypatch.setattr("ptq_cli.recover.range_choice.MOST_TENSORS", 1)
+    monkeypatch.setattr("ptq_cli.recover.range_choice._MOST_TENSORS", 1)
     ranges = quantize(percentile=90.0, recover=["ranges"]).ranges
     assert ranges.samples == 4
     assert ranges.kept
@@ -126,7 +126,7 @@ def test_a_range_ends_where_a_hard_swish_is_zero(quantize, monkeypatch):
     # As many values far below 0 as above: half of the range says nothing. Weights of 7 bits saturate nowhere.
     plain = str(PLAIN_WEIGHTS)
     result = quantize(text=SWISH, recover=["ranges"], target=plain, weight_bits=7, prefer="size")
-    found = metadata(result, RANGES)
+    found = metadata(result, MetadataKey.RANGES)
     assert result.ranges.kept
     low, high = found["within"]["a"]
     assert -3.0 <= low < -2.0

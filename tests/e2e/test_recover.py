@@ -16,7 +16,7 @@ import ptq_cli
 from ptq_cli.core import process
 from ptq_cli.core.progress import Progress, RungProgress, silent
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.qdq.read.quantized_file import RECOVERY
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recover import recover_rounding as recovering
 from tests.own_process import own_process
 from tests.unit.plan.graphs import build
@@ -132,7 +132,7 @@ def test_the_file_holds_what_was_measured_and_keeps_its_grid(quantize: Quantize)
     text, shape = ARRAYS["convolutions"]
     result = quantize(text, shape, weight_bits=4)
     model = ir.load(result.output)
-    (told,) = json.loads(model.metadata_props[RECOVERY])
+    (told,) = json.loads(model.metadata_props[MetadataKey.RECOVERY])
     (effect,) = result.recovery.effects
     assert told["kept"] is True
     assert told["rung"] == "round"
@@ -191,7 +191,7 @@ def test_what_makes_the_output_worse_is_not_kept(quantize, monkeypatch, capfd):
     result = quantize(text, shape)
     assert not result.recovery.kept
     assert onnx.load(result.output).graph == plain.graph
-    assert json.loads(ir.load(result.output).metadata_props[RECOVERY])[0]["kept"] is False
+    assert json.loads(ir.load(result.output).metadata_props[MetadataKey.RECOVERY])[0]["kept"] is False
     from ptq_cli.shown.export_lines import recovery_lines
 
     (line,) = recovery_lines(result.recovery)
@@ -252,7 +252,11 @@ def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, r
     assert outcome.status == 0, outcome
     assert "(fc) had fewer rows of data than inputs: more samples may help" in outcome.out
     assert "dB on 1 sample" in outcome.out
-    refuse("quantize model.onnx --data calib.npz --samples 1 --recover round", "PTQ-RECOVERY-001", "found 1")
+    refuse(
+        "quantize model.onnx --data calib.npz --samples 1 --recover round",
+        "PTQ-MetadataKey.RECOVERY-001",
+        "found 1",
+    )
 
 
 def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:

@@ -14,7 +14,7 @@ from ptq_cli.core.errors import StaleCalibrationError
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.rescaling.scale_rules import trace_scales
 from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
-from ptq_cli.qdq.read.quantized_file import RESCALED
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recover.output_noise import noise_of, sqnr_of
 from ptq_cli.runtime.session import Session
 from tests.unit.plan.graphs import build
@@ -149,7 +149,7 @@ def test_the_float_model_computes_the_same_and_both_files_say_what_was_done(quan
     np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
     (told,) = found.calibration.rescaled
     for name in ("model.float.onnx", "model.int8.onnx"):
-        (item,) = json.loads(ir.load(Path("run") / name).metadata_props[RESCALED])
+        (item,) = json.loads(ir.load(Path("run") / name).metadata_props[MetadataKey.RESCALED])
         assert (item["rung"], item["kept"], item["sqnr_db"][1]) == ("equalize", True, round(told.after, 3))
 
 
@@ -208,7 +208,7 @@ def test_a_gain_that_may_be_chance_is_kept_where_it_was_asked_for_and_told(
     assert told.kept, told
     assert told.describe().endswith("a gain of -0.4 to 1.6 dB with 95 % confidence"), told.describe()
     assert not quantize(uneven(BLOCKS, 5.0), "default").calibration.rescaled, "nobody asked for it"
-    monkeypatch.setattr(rescale_model, "SAME", -1.0)
+    monkeypatch.setattr(rescale_model, "_SAME", -1.0)
     (told,) = quantize(uneven(BLOCKS, 5.0), "changed", recover=["equalize"]).calibration.rescaled
     assert not told.kept
 
@@ -233,7 +233,7 @@ def test_the_metric_that_the_recipe_limits_decides_before_the_sqnr(
     assert lost.gain[0] > 10 and not lost.kept and won.kept
     assert "it did not help, so it was not kept (mse from " in lost.describe(), lost.describe()
     assert "a loss of" in lost.describe() and "groups of channels; mse from" in won.describe()
-    (item,) = json.loads(ir.load("gated/model.float.onnx").metadata_props[RESCALED])
+    (item,) = json.loads(ir.load("gated/model.float.onnx").metadata_props[MetadataKey.RESCALED])
     assert item["metric"]["name"] == "mse" and item["metric"]["gain"][0] > 0
     # What nobody asked for is kept, too, though its decibels may be chance.
     monkeypatch.setattr(rescale_model, "gain_interval", lambda *_noises: (-0.4, 1.6))

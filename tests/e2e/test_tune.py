@@ -13,7 +13,7 @@ import pytest
 import ptq_cli
 from ptq_cli.cli.main import run as run_ptq
 from ptq_cli.core.errors import EmptyDataError, LabelError, TimeBudgetError, TuneError, UnreachableBudgetError
-from ptq_cli.evaluation.document.ladder import INTERRUPTED
+from ptq_cli.evaluation.document.ladder import LADDER_INTERRUPTED
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.recipe.declaration import RUNGS
 from ptq_cli.setup.run_directory import RunDirectory
@@ -131,7 +131,7 @@ def test_an_interrupt_leaves_the_best_and_the_same_command_continues(tune, tmp_p
     monkeypatch.setattr(candidate_models, "make_export", interrupted)
     cut = tune(budget={"sqnr_db": 200.0}, recover=["round"])
     assert cut.interrupted
-    assert (cut.ladder.stopped, names(cut), cut.ladder.met) == (INTERRUPTED, ["default"], False)
+    assert (cut.ladder.stopped, names(cut), cut.ladder.met) == (LADDER_INTERRUPTED, ["default"], False)
     first = RunDirectory(tmp_path / "run").quantized_model.read_bytes()
     notes = []
     continued = tune(

@@ -60,8 +60,8 @@ CALIBRATION = Calibration(
 CONTENT = calibration_bytes(CALIBRATION)
 ARRAYS, ENTRIES = flatten(CALIBRATION.statistics)
 HEADER = {
-    "format": artifact.CONTAINER.format,
-    "format_version": artifact.CONTAINER.version,
+    "format": artifact._CONTAINER.format,
+    "format_version": artifact._CONTAINER.version,
     "provenance": copy.deepcopy(vars(PROVENANCE)),
     "tensors": ENTRIES,
 }

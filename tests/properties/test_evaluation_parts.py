@@ -129,7 +129,7 @@ def test_parts_make_the_whole(spec, samples, batch_size, count, order, seed) -> 
 
 
 def test_parts_make_the_whole_of_more_samples_than_there_are_blocks(monkeypatch) -> None:
-    monkeypatch.setattr("ptq_cli.evaluation.metrics.value_errors.MOST_BLOCKS", 8)
+    monkeypatch.setattr("ptq_cli.evaluation.metrics.value_errors._MOST_BLOCKS", 8)
     case = Case(SPECS[0], 203, 5, seed=1)
     assert case.in_parts(3, [1, 0]) == case.whole()
 

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from ptq_cli.qdq.read.quantized_file import OVERRIDES
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from tests.e2e.conftest import Ptq, folder, make_onnx, make_weights, ptq, snapshot, template
 from tests.properties.fuzz.hostile_texts import HOSTILE, places, replaced
 
@@ -95,5 +95,5 @@ def test_hostile_strings_in_a_model(folder: Path, ptq: Ptq, kind: str) -> None:
 def test_hostile_strings_in_a_quantized_model(folder: Path, ptq: Ptq, kind: str) -> None:
     assert ptq("export --amax percentile").status == 0
     model = onnx.load(folder / "ptq-run" / "model.int8.onnx")
-    model.metadata_props.add(key=OVERRIDES, value="[]")
+    model.metadata_props.add(key=MetadataKey.OVERRIDES, value="[]")
     assert require_codes(ptq, folder, model, HOSTILE[kind], QUANTIZED) > 15

@@ -11,7 +11,7 @@ from ptq_cli.core.formats import INT8_NARROW
 from ptq_cli.core.pair_sums import (
     ACROSS,
     LARGEST_SUM,
-    RESTART,
+    RESTARTED,
     PairRule,
     conv_orders,
     exceeds_pairs,
@@ -140,7 +140,7 @@ def test_a_search_keeps_the_pairs_and_is_no_worse_than_what_it_is_given(seed: in
     seed=st.integers(0, 2**16),
     channels=st.integers(1, 6),
     size=st.sampled_from([1, 2, 3]),
-    kinds=st.sampled_from([(ACROSS,), (RESTART,), (ACROSS, RESTART)]),
+    kinds=st.sampled_from([(ACROSS,), (RESTARTED,), (ACROSS, RESTARTED)]),
 )
 def test_the_orders_of_a_conv_are_those_of_the_kernels_that_are_asked_for(
     seed: int, channels: int, size: int, kinds: tuple[str, ...]
@@ -148,7 +148,7 @@ def test_the_orders_of_a_conv_are_those_of_the_kernels_that_are_asked_for(
     weight = np.random.default_rng(seed).integers(-127, 128, (2, channels, size, size), dtype=np.int8)
     rule = PairRule(LARGEST_SUM, conv_orders(weight.shape, 1, kinds))
     at_positions = weight.transpose(0, 2, 3, 1).reshape(2, -1, channels).astype(int)
-    rows = {ACROSS: at_positions.reshape(2, -1), RESTART: at_positions.reshape(-1, channels)}
+    rows = {ACROSS: at_positions.reshape(2, -1), RESTARTED: at_positions.reshape(-1, channels)}
     sums = [
         one + other
         for kind in kinds

@@ -229,7 +229,7 @@ def _moved(spec: TensorSpec, axis: int) -> TensorSpec:
     return TensorSpec(spec.name, spec.dtype, tuple(sizes), axis)
 
 
-BLOCK = 100  # Units among which the share is exact, so that data that is sorted by class is divided evenly
+_BLOCK = 100  # Units among which the share is exact, so that data that is sorted by class is divided evenly
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -260,16 +260,16 @@ class Division:
             within a block.
         """
         units = np.arange(first, first + count) // self.unit
-        blocks = units // BLOCK
+        blocks = units // _BLOCK
         ranks = {block: _ranks(block) for block in np.unique(blocks).tolist()}
-        found = [ranks[block][unit % BLOCK] for block, unit in zip(blocks.tolist(), units, strict=True)]
-        return np.array(found, np.float64) < self.share * BLOCK - 1e-9
+        found = [ranks[block][unit % _BLOCK] for block, unit in zip(blocks.tolist(), units, strict=True)]
+        return np.array(found, np.float64) < self.share * _BLOCK - 1e-9
 
 
 def _ranks(block: int) -> npt.NDArray[np.intp]:
     """Return the place of each unit of a block in its random order."""
     with np.errstate(over="ignore"):
-        mixed = (np.arange(1, BLOCK + 1, dtype=np.uint64) + np.uint64(block * BLOCK)) * GOLDEN
+        mixed = (np.arange(1, _BLOCK + 1, dtype=np.uint64) + np.uint64(block * _BLOCK)) * GOLDEN
         for shift, factor in zip((30, 27), MIX, strict=True):
             mixed = (mixed ^ (mixed >> np.uint64(shift))) * factor
         mixed ^= mixed >> np.uint64(31)

@@ -19,7 +19,7 @@ from ptq_cli.core.errors import (
 from ptq_cli.core.read_files import require_file
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, is_cache, longest_of, rows_of
 
-Ids = npt.NDArray[np.int64]
+_Ids = npt.NDArray[np.int64]
 FILE = "tokenizer.json"
 _MOST_BYTES = 1 << 28
 _PADS = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>")
@@ -35,8 +35,8 @@ class Encoded:
         is_cut: whether the text was longer than allowed.
     """
 
-    ids: Ids
-    types: Ids
+    ids: _Ids
+    types: _Ids
     special: npt.NDArray[np.bool_]
     is_cut: bool = False
 
@@ -89,7 +89,7 @@ class TextTokenizer:
         """Return the text of tokens."""
         return str(self._tokenizer.decode(list(tokens)))
 
-    def stream(self, pieces: Iterator[str]) -> Iterator[Ids]:
+    def stream(self, pieces: Iterator[str]) -> Iterator[_Ids]:
         """Yield the tokens of pieces of a text, without special tokens."""
         for piece in pieces:
             yield np.array(self._tokenizer.encode(piece, add_special_tokens=False).ids, np.int64)
@@ -107,7 +107,7 @@ def _parsed(content: bytes, path: str) -> Any:
         raise TokenizerError(f"'{path}' is not a tokenizer: {first_line(error)[:120]}", hint=_HINT) from error
 
 
-IGNORED = -100  # label of a position that does not count
+_IGNORED = -100  # label of a position that does not count
 MOST_TOKENS = 1 << 26  # in memory: 256 MiB
 _PIECE = 1 << 16  # characters tokenized at a time, up to the end of their line
 
@@ -143,7 +143,7 @@ def pieces_of(rows: Iterable[TextRow], joint: str) -> Iterator[str]:
 
 
 def windows_of(
-    stream: Iterable[Ids], source: str, *, length: int, stride: int, pad: bool, most: int | None
+    stream: Iterable[_Ids], source: str, *, length: int, stride: int, pad: bool, most: int | None
 ) -> list[TokenSample]:
     """Return the windows of a stream of tokens; each token is the target of one window alone.
 
@@ -168,16 +168,16 @@ def windows_of(
 
 def _window(tokens: npt.NDArray[np.int32], start: int, length: int, stride: int, source: str) -> TokenSample:
     ids = tokens[start : start + length]
-    targets = np.full(len(ids), IGNORED, np.int32)
+    targets = np.full(len(ids), _IGNORED, np.int32)
     targets[:-1] = ids[1:]
     # What an earlier window has predicted is only read again.
-    targets[: max(length - stride - 1, 0) if start else 0] = IGNORED
+    targets[: max(length - stride - 1, 0) if start else 0] = _IGNORED
     return TokenSample(
         ids=ids, types=np.zeros(len(ids), np.int8), targets=targets, label=None, name=f"{source}[{start}]"
     )
 
 
-def _collected(stream: Iterable[Ids], enough: int | None, source: str) -> npt.NDArray[np.int32]:
+def _collected(stream: Iterable[_Ids], enough: int | None, source: str) -> npt.NDArray[np.int32]:
     parts: list[npt.NDArray[np.int32]] = []
     count = 0
     for part in stream:
@@ -227,7 +227,7 @@ def samples_of(
         sample = TokenSample(
             ids=encoded.ids.astype(np.int32),
             types=encoded.types.astype(np.int8),
-            targets=np.append(encoded.ids[1:], IGNORED).astype(np.int32),
+            targets=np.append(encoded.ids[1:], _IGNORED).astype(np.int32),
             label=row.label,
             name=row.name,
             is_cut=encoded.is_cut,
@@ -254,13 +254,13 @@ def _masked(
     places = np.flatnonzero(~encoded.special)
     chosen = np.random.default_rng(number).random(len(places))
     hidden = places[chosen <= max(share, float(chosen.min()))]
-    ids, targets = sample.ids.copy(), np.full(len(sample.ids), IGNORED, np.int32)
+    ids, targets = sample.ids.copy(), np.full(len(sample.ids), _IGNORED, np.int32)
     targets[hidden], ids[hidden] = ids[hidden], tokenizer.mask
     return replace(sample, ids=ids, targets=targets)
 
 
-IDS, MASK, POSITIONS, TYPES = "input_ids", "attention_mask", "position_ids", "token_type_ids"
-NAMES = (IDS, MASK, POSITIONS, TYPES)
+IDS, _MASK, _POSITIONS, _TYPES = "input_ids", "attention_mask", "position_ids", "token_type_ids"
+_NAMES = (IDS, _MASK, _POSITIONS, _TYPES)
 DEFAULT_WINDOW = 128
 _INT64: np.dtype[np.generic] = np.dtype(np.int64)
 
@@ -293,9 +293,9 @@ def window_of(wanted: int | None, inputs: Mapping[str, TensorSpec]) -> int:
         >>> window_of(None, {"input_ids": TensorSpec("ids", np.dtype("i8"), (None, 64))})
         64
     """
-    fixed = [inputs[name].shape[1] for name in NAMES if name in inputs and len(inputs[name].shape) == 2]
+    fixed = [inputs[name].shape[1] for name in _NAMES if name in inputs and len(inputs[name].shape) == 2]
     # A mask over a cache of fixed length is longer than the window: it does not tell the window.
-    if MASK in inputs and inputs[MASK].shape[1:] and fixed and _cached(inputs):
+    if _MASK in inputs and inputs[_MASK].shape[1:] and fixed and _cached(inputs):
         fixed = [inputs[IDS].shape[1]] if IDS in inputs else []
     sizes = [size for size in fixed if size is not None]
     if sizes and wanted not in (None, sizes[0]):
@@ -303,7 +303,7 @@ def window_of(wanted: int | None, inputs: Mapping[str, TensorSpec]) -> int:
             f"'text.window' is {wanted} tokens, but the model takes sequences of {sizes[0]}",
             hint=f"leave 'text.window' out, or pass --set text.window={sizes[0]}",
         )
-    limits = (rows_of(inputs.get(POSITIONS)), longest_of(inputs.get(IDS)))
+    limits = (rows_of(inputs.get(_POSITIONS)), longest_of(inputs.get(IDS)))
     most = min((limit for limit in limits if limit is not None), default=None)
     if most is not None and wanted is not None and wanted > most:
         raise SequenceLengthError(
@@ -352,10 +352,10 @@ class ArrayLayout:
         cached = _cached(inputs)
         specs = {
             name: TensorSpec(name, inputs[name].dtype if name in inputs else _INT64, (None, window))
-            for name in NAMES
+            for name in _NAMES
         }
         if cached:
-            specs[MASK] = TensorSpec(MASK, specs[MASK].dtype, (None, cached + window))
+            specs[_MASK] = TensorSpec(_MASK, specs[_MASK].dtype, (None, cached + window))
         caches = {name: empty_cache(spec) for name, spec in inputs.items() if is_cache(name)}
         return cls(window=window, pad=pad, specs={**specs, **caches}, cached=cached)
 
@@ -369,17 +369,17 @@ class ArrayLayout:
 
     def targets(self, samples: Sequence[TokenSample]) -> Array:
         """Return the token that each position should give, [N, window]; -100 where none counts."""
-        return self._filled([sample.targets for sample in samples], IGNORED)
+        return self._filled([sample.targets for sample in samples], _IGNORED)
 
     def _array(self, name: str, samples: Sequence[TokenSample]) -> Array:
         count = len(samples)
         if name == IDS:
             return self._filled([sample.ids for sample in samples], self.pad)
-        if name == TYPES:
+        if name == _TYPES:
             return self._filled([sample.types for sample in samples], 0)
-        if name == POSITIONS:
+        if name == _POSITIONS:
             return np.broadcast_to(np.arange(self.window), (count, self.window))
-        if name == MASK:
+        if name == _MASK:
             ones = self._filled([np.ones(len(sample.ids), np.int64) for sample in samples], 0)
             return np.concatenate([np.zeros((count, self.cached), np.int64), ones], axis=1)
         return np.zeros(tuple(count if size is None else size for size in self.specs[name].shape), np.float32)

@@ -7,7 +7,7 @@ import click
 from ptq_cli.terminal.options.help_sections import OWN, RUNNING, SectionCommand, argument, option
 from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, TRUST_CODE, take
 
-DONE = 0
+_DONE = 0
 
 
 @click.command(
@@ -60,11 +60,11 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
     result = run_merge(merged, RunDirectory(run or DEFAULT_RUN), partial=partial)
     if as_json:
         print_json(result)
-        return DONE
+        return _DONE
     print_merge(result)
     if not result.shards:
         tell(next_step("ptq export --onnx", result.run))
-    return DONE
+    return _DONE
 
 
 def _merge_evaluation(runs: tuple[Path, ...], partial: bool, run: Path, as_json: bool) -> int:

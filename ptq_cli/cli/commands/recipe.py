@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 TITLE = "What the commands of ptq print with --json"
-REPORT = "evaluation.document.report_document:Report"
+_REPORT = "evaluation.document.report_document:Report"
 REPORTS = "evaluation.document.report_document:Reports"
 RECIPE = "ptq.toml"
 
 FILES: Mapping[str, str] = {
-    "report.json": REPORT,
+    "report.json": _REPORT,
     "analysis.json": "evaluation.document.analysis_document:Analysis",
     "details.json": "evaluation.document.details:Details",
     "devices.json": "evaluation.document.device_document:DeviceAnswers",
@@ -36,14 +36,14 @@ FILES: Mapping[str, str] = {
 }
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
-COMMANDS: Mapping[str, tuple[str, ...]] = {
+JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "calibrate": ("pipeline.run_calibrate:CalibrationResult",),
     "export": (
         "pipeline.run_export:ExportResult",
         "pipeline.run_prepare:PrepareResult",
         "folders.verify_folder:PreparedFolder",
     ),
-    "evaluate": (REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
+    "evaluate": (_REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
     "quantize": ("pipeline.run_quantize:QuantizationResult", "folders.quantize_folder:FolderResult"),
     "tune": ("tuning.run_tune:TuneResult",),
     "analyze": (FILES["analysis.json"],),
@@ -60,7 +60,7 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     ),
     "bench": (FILES["bench.json"], "latency.run_profile:ProfileResult"),
     "drift": (FILES["drift.json"],),
-    "merge": ("pipeline.run_merge:MergeResult", REPORT, REPORTS),
+    "merge": ("pipeline.run_merge:MergeResult", _REPORT, REPORTS),
     "gate": ("evaluation.document.gate_result:Judgement",),
     "report": (
         "pipeline.evaluation.report_page:PageResult",
@@ -83,7 +83,7 @@ def document_type(name: str) -> type:
 
 def command_types() -> dict[str, list[type]]:
     """Return what each command may print."""
-    return {command: list(map(document_type, names)) for command, names in COMMANDS.items()}
+    return {command: list(map(document_type, names)) for command, names in JSON_COMMANDS.items()}
 
 
 def schema_of(name: str) -> str:
@@ -92,12 +92,14 @@ def schema_of(name: str) -> str:
     from ptq_cli.core.words import require_known
     from ptq_cli.setup.recipe_schema import recipe_schema
 
-    require_known("document", name, [RECIPE, *COMMANDS, *FILES])
+    require_known("document", name, [RECIPE, *JSON_COMMANDS, *FILES])
     if name == RECIPE:
         return recipe_schema()
     if name in FILES:
         return file_schema(document_type(FILES[name]))
-    return document_schema(f"What ptq {name} prints with --json", list(map(document_type, COMMANDS[name])))
+    return document_schema(
+        f"What ptq {name} prints with --json", list(map(document_type, JSON_COMMANDS[name]))
+    )
 
 
 DEFAULT_OUTPUT = "ptq.toml"

@@ -136,13 +136,13 @@ def _pack(
     made_up: bool,
     as_json: bool,
 ) -> int:
-    from ptq_cli.devices.run_cases import SAMPLES, run_pack
+    from ptq_cli.devices.run_cases import PACKED_SAMPLES, run_pack
     from ptq_cli.devices.verify_cases import print_packed
     from ptq_cli.setup.run_directory import RunDirectory
     from ptq_cli.terminal.output import print_json
     from ptq_cli.terminal.progress_bar import shown_progress
 
-    count = SAMPLES if samples is None else samples
+    count = PACKED_SAMPLES if samples is None else samples
     with shown_progress() as progress:
         packed = run_pack(
             request, RunDirectory(run), model, cases, samples=count, made_up=made_up, progress=progress

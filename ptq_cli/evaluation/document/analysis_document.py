@@ -13,7 +13,7 @@ from ptq_cli.evaluation.document.gate_result import Timestamp
 from ptq_cli.evaluation.document.report_document import ModelEntry
 from ptq_cli.recipe.declaration import RANGES, ROUND
 
-Kind = Literal["activation", "weight", "bias"]
+_Kind = Literal["activation", "weight", "bias"]
 Cause = Literal[
     "",
     "outliers",
@@ -36,7 +36,7 @@ class TensorAnalysis:
     """
 
     name: Annotated[str, "The value's name in the float model."]
-    kind: Annotated[Kind, '"activation", "weight" or "bias".']
+    kind: Annotated[_Kind, '"activation", "weight" or "bias".']
     layers: Annotated[
         tuple[str, ...], "Names of the nodes that read it as integers, in the order of the graph."
     ]
@@ -106,7 +106,7 @@ class Sensitivity:
     rank: Annotated[Annotated[int, AtLeast(1)], "Place among the layers, 1 for the one that costs most."]
 
 
-LEAST_GAIN_DB = 0.5  # what a command is named for
+_LEAST_GAIN_DB = 0.5  # what a command is named for
 
 
 @dataclass(frozen=True)
@@ -186,11 +186,11 @@ def _bound(better: str, others: NoiseShare, both: NoiseShare, commands: str) -> 
     gain = 0.0 if others.sqnr_db == both.sqnr_db else max(0.0, others.sqnr_db - both.sqnr_db)
     if not math.isfinite(gain):
         return f"{better} can win all that is lost"
-    commands = f": try {commands}" if commands and gain >= LEAST_GAIN_DB else ""
+    commands = f": try {commands}" if commands and gain >= _LEAST_GAIN_DB else ""
     return f"{better} can win at most {gain:.1f} dB{commands}"
 
 
-Order = Literal["sqnr", "metric"]
+RankedBy = Literal["sqnr", "metric"]
 """What layers are ranked by: the SQNR of the output, or the drop of the metric."""
 
 
@@ -290,7 +290,7 @@ class Analysis:
     samples: Annotated[Samples, "The samples that it was measured on."]
     metric: Annotated[MetricSummary | None, "The metric of the sensitivity; null without sensitivities."]
     shares: Annotated[NoiseShares, "What the weights and the activations cost, each by itself."]
-    order: Annotated[Order, "What the layers are ranked by."]
+    order: Annotated[RankedBy, "What the layers are ranked by."]
     cost: Annotated[Cost, "How much work it took."]
     tensors: Annotated[tuple[TensorAnalysis, ...], "Each quantized tensor, in the order of the graph."]
     layers: Annotated[tuple[LayerAnalysis, ...], "Each layer, in the order of the graph."]

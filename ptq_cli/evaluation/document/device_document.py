@@ -8,13 +8,13 @@ from ptq_cli.core.documents import AtLeast, FileFormat, Matches
 from ptq_cli.core.errors import CasesError
 from ptq_cli.evaluation.interval import TOLERANCE as ROUNDING
 
-MODEL = "model"
+CASE_MODEL = "model"
 """The name of the case of the whole file."""
-Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+_Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 FileName = Annotated[str, Matches(r"(kernels/)?[\w-]+\.(onnx|safetensors)", "a file of the folder")]
 DataName = Annotated[str, Matches(r"(model\.data)?", "a file of the folder, or nothing")]
 DataSha256 = Annotated[str, Matches("([0-9a-f]{64})?", "a SHA-256 in hexadecimal, or nothing")]
-AGAIN = "pack the cases again with ptq verify --pack, and copy the folder as it is"
+PACK_AGAIN = "pack the cases again with ptq verify --pack, and copy the folder as it is"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class Case:
     ]
     runs: Annotated[Annotated[int, AtLeast(1)], "How often it is run, on inputs of their own."]
     model: Annotated[FileName, "Its ONNX file."]
-    model_sha256: Annotated[Sha256, "Of that file."]
+    model_sha256: Annotated[_Sha256, "Of that file."]
     data: Annotated[DataName, "The file of its large constants; empty if they are in the ONNX file."]
     data_sha256: Annotated[DataSha256, "Of that file; empty without one."]
 
@@ -41,7 +41,7 @@ class Case:
         return (model, data, tensors) if self.data else (model, tensors)
 
     tensors: Annotated[FileName, "Its inputs and outputs, RUN:KIND:NAME in a safetensors file."]
-    tensors_sha256: Annotated[Sha256, "Of that file."]
+    tensors_sha256: Annotated[_Sha256, "Of that file."]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +49,14 @@ class Manifest:
     """What ``manifest.json`` says: which cases a folder holds, and what they were made of."""
 
     FORMAT: ClassVar[FileFormat] = FileFormat(
-        name="ptq.cases", version=1, noun="manifest", error=CasesError, hint=AGAIN
+        name="ptq.cases", version=1, noun="manifest", error=CasesError, hint=PACK_AGAIN
     )
     DERIVED: ClassVar[tuple[str, ...]] = ("id",)
 
     versions: Annotated[dict[str, str], "Of ptq and of the libraries that made the folder, by name."]
     machine: Annotated[str, "The processor's architecture of the machine that made it."]
     source: Annotated[str, "Name of the quantized file."]
-    source_sha256: Annotated[Sha256, "Of that file; the cases hold it with the inputs that were fixed."]
+    source_sha256: Annotated[_Sha256, "Of that file; the cases hold it with the inputs that were fixed."]
     target: Annotated[str, "The target that it is for."]
     data: Annotated[str, "Name of the data that its samples are from, or that they were generated."]
     samples: Annotated[int, "How many runs of the whole file."]

@@ -23,7 +23,7 @@ Kind = Literal[
 GateVerdict = Literal["pass", "fail", "undecided"]
 Verdict = Literal["pass", "fail", "no gate"]
 
-SIZE, LATENCY, SATURATION = "size", "latency", "saturation"
+SIZE_GATE, LATENCY_GATE, SATURATION_GATE = "size", "latency", "saturation"
 """Names in place of a metric's, for ``max_size``, ``max_latency_ratio`` and ``require_portable``."""
 
 

@@ -8,7 +8,7 @@ from ptq_cli.core.errors import ReportError
 from ptq_cli.evaluation.document.gate_result import is_held
 from ptq_cli.evaluation.document.measurement import Unit
 
-Count = Annotated[int, AtLeast(0)]
+_Count = Annotated[int, AtLeast(0)]
 BudgetKind = Literal["max_drop", "min"]
 
 
@@ -70,7 +70,7 @@ class LadderStep:
         return bool(self.proof) and all(check.holds for check in self.proof)
 
 
-INTERRUPTED = "it was interrupted"  # why a ladder stopped that the same command continues
+LADDER_INTERRUPTED = "it was interrupted"  # why a ladder stopped that the same command continues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +85,10 @@ class Ladder:
         Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")],
         "Of the quantized model that was chosen.",
     ]
-    samples: Annotated[Count, "How many the candidates were compared on."]
-    set_aside: Annotated[Count, "How many samples the budget was proven on."]
+    samples: Annotated[_Count, "How many the candidates were compared on."]
+    set_aside: Annotated[_Count, "How many samples the budget was proven on."]
     steps: Annotated[tuple[LadderStep, ...], "The candidates."]
-    chosen: Annotated[Count, "Index of the one that was written."]
+    chosen: Annotated[_Count, "Index of the one that was written."]
     met: Annotated[bool, "The budget is kept, with 95 % confidence."]
     stopped: Annotated[str, "Why no further candidate was tried; empty if the budget was met."] = ""
     advice: Annotated[tuple[str, ...], "What it would take, if the budget was not met."] = ()

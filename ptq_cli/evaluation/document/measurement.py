@@ -219,16 +219,16 @@ class AccuracyLevel:
     values: Annotated[dict[str, float], "Of the quantized model, by metric."]
 
 
-Count = Annotated[int, AtLeast(0)]
+_Count = Annotated[int, AtLeast(0)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepErrors:
     """What was measured at neighboring steps of all recordings that have them."""
 
-    step: Annotated[Count, "The first of the steps, counted from 0."]
+    step: Annotated[_Count, "The first of the steps, counted from 0."]
     steps: Annotated[Annotated[int, AtLeast(1)], "How many there are."]
-    samples: Annotated[Count, "How many steps of recordings were seen there."]
+    samples: Annotated[_Count, "How many steps of recordings were seen there."]
     free: Annotated[dict[str, float], "Of the quantized model on its own states, by metric."]
     forced: Annotated[dict[str, float], "Of the quantized model on the float model's states."]
     of_float: Annotated[dict[str, float], "Of the float model, for metrics with labels."] = field(
@@ -256,13 +256,13 @@ class Stream:
     """How a quantized model that reads its own states departs from the float model."""
 
     carried: Annotated[dict[str, str], "The input that each output is at the next step."]
-    recordings: Annotated[Count, "How many were run."]
-    longest: Annotated[Count, "Steps of the longest."]
+    recordings: Annotated[_Count, "How many were run."]
+    longest: Annotated[_Count, "Steps of the longest."]
     forced: Annotated[
         tuple[Measurement, ...], "What was measured with the float model's states at each step."
     ]
     curve: Annotated[tuple[StepErrors, ...], "Errors by step, at most a hundred points."]
-    worst_step: Annotated[Count, "Where the SQNR of the first output is lowest, on its own states."]
+    worst_step: Annotated[_Count, "Where the SQNR of the first output is lowest, on its own states."]
     drifts: Annotated[tuple[StepDrift, ...], "How much worse the end of a recording is than its beginning."]
 
 
@@ -285,9 +285,9 @@ class Example:
 class Generation:
     """How far a quantized model writes what the float model writes, each after its own tokens."""
 
-    prompts: Annotated[Count, "How many were continued."]
+    prompts: Annotated[_Count, "How many were continued."]
     tokens: Annotated[Annotated[int, AtLeast(1)], "By how many tokens each."]
-    unchanged: Annotated[Count, "Prompts whose tokens are all equal."]
+    unchanged: Annotated[_Count, "Prompts whose tokens are all equal."]
     median_equal: Annotated[
         float, "Tokens before the first difference, median of the prompts; all tokens where there is none."
     ]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ptq_cli.qdq.proof.portable_sums import LayerSums
 
 
-Count = Annotated[int, AtLeast(0)]
+_Count = Annotated[int, AtLeast(0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +43,17 @@ class SaturatingLayer:
 
     name: Annotated[str, "Of its node."]
     op: Annotated[str, "Its operator."]
-    pairs: Annotated[Count, "How many pairs of neighboring weights are too large."]
-    of_pairs: Annotated[Count, "How many pairs there are."]
-    channels: Annotated[Count, "How many output channels have such a pair."]
-    of_channels: Annotated[Count, "How many output channels there are."]
+    pairs: Annotated[_Count, "How many pairs of neighboring weights are too large."]
+    of_pairs: Annotated[_Count, "How many pairs there are."]
+    channels: Annotated[_Count, "How many output channels have such a pair."]
+    of_channels: Annotated[_Count, "How many output channels there are."]
 
 
 @dataclass(frozen=True)
 class Saturation:
     """What kernels that add two products in 16 bits make of a file."""
 
-    layers: Annotated[Count, "How many layers have an integer kernel and constant weights."]
+    layers: Annotated[_Count, "How many layers have an integer kernel and constant weights."]
     saturating: Annotated[
         tuple[SaturatingLayer, ...], "Those whose sums can saturate, in the order of the graph."
     ] = ()
@@ -93,10 +93,10 @@ class Saturation:
         )
 
 
-NOTHING = Saturation(0)  # a file without layers that can saturate
+NO_SATURATION = Saturation(0)  # a file without layers that can saturate
 
 
-Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
+_Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 
 
 SampleUnit = Literal["sample", "step"]
@@ -107,7 +107,7 @@ class ModelEntry:
     """One ONNX file."""
 
     name: Annotated[str, "The file's name."]
-    sha256: Annotated[Sha256, "Of its bytes, hexadecimal."]
+    sha256: Annotated[_Sha256, "Of its bytes, hexadecimal."]
     bytes: Annotated[Annotated[int, AtLeast(1)], "Its size, at least 1."]
 
 
@@ -169,7 +169,7 @@ class CalibrationSummary:
     """What the ranges were decided from."""
 
     method: Annotated[str, "The collector."]
-    samples: Annotated[Count, "How many were run."]
+    samples: Annotated[_Count, "How many were run."]
     data_digest: Annotated[str, "Of the calibration set."]
 
 
@@ -178,7 +178,7 @@ class EvaluationSummary:
     """What the models were compared on."""
 
     source: Annotated[str, "The data as the user named it."]
-    samples: Annotated[Count, "How many both models saw."]
+    samples: Annotated[_Count, "How many both models saw."]
     data_digest: Annotated[str, "Of the evaluation set."]
     unit: Annotated[
         SampleUnit,
@@ -216,7 +216,7 @@ class BaselineSummary:
     """The earlier report that regressions are from."""
 
     created: Annotated[Timestamp, "When it was made."]
-    quantized_sha256: Annotated[Sha256, "Of its quantized model."]
+    quantized_sha256: Annotated[_Sha256, "Of its quantized model."]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,12 +286,12 @@ class Report:
         return verdict(self.gates)
 
     @property
-    def quantized_layers(self) -> Count:
+    def quantized_layers(self) -> _Count:
         """How many layers compute on integers."""
         return sum(layer.integer for layer in self.layers)
 
     @property
-    def float_layers(self) -> Count:
+    def float_layers(self) -> _Count:
         """How many layers stay float."""
         return len(self.layers) - self.quantized_layers
 
@@ -307,20 +307,20 @@ class Reports:
     reports: Annotated[tuple[Report, ...], "A report for each, in the order in which the models were named."]
 
 
-Picture = Annotated[str, Matches("[A-Za-z0-9+/]*=*", "a picture in base64")]
+_Picture = Annotated[str, Matches("[A-Za-z0-9+/]*=*", "a picture in base64")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedSample:
     """A sample that the quantized model puts into another class than the float model."""
 
-    index: Annotated[Count, "Its place in the evaluation set."]
+    index: Annotated[_Count, "Its place in the evaluation set."]
     name: Annotated[str, "What the data call it."]
-    label: Annotated[Count | None, "The right class; None without labels."]
-    float_class: Annotated[Count, "The float model's."]
-    quantized_class: Annotated[Count, "The quantized model's."]
+    label: Annotated[_Count | None, "The right class; None without labels."]
+    float_class: Annotated[_Count, "The float model's."]
+    quantized_class: Annotated[_Count, "The quantized model's."]
     picture: Annotated[
-        Picture, "A small JPEG in base64; empty if not requested, or if the sample is not a picture."
+        _Picture, "A small JPEG in base64; empty if not requested, or if the sample is not a picture."
     ] = ""
 
     @property
@@ -337,7 +337,7 @@ class ChangedSample:
 class Changes:
     """The samples that changed their class."""
 
-    total: Annotated[Count, "How many did."]
+    total: Annotated[_Count, "How many did."]
     class_names: Annotated[tuple[str, ...], "By class; empty if the data do not name them."]
     samples: Annotated[tuple[ChangedSample, ...], "The first of them, in the order of the data."]
 
@@ -349,6 +349,6 @@ class Details:
     FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.details", version=1, noun="details")
 
     created: Annotated[Timestamp, "When the report was made that they belong to."]
-    quantized_sha256: Annotated[Sha256, "Of the model that was evaluated."]
+    quantized_sha256: Annotated[_Sha256, "Of the model that was evaluated."]
     notes: Annotated[tuple[str, ...], "What running report.toml again would not reproduce."]
     changes: Annotated[Changes | None, "None if the first output is not one of classes."]

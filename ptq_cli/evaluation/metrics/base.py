@@ -48,7 +48,7 @@ token that the float model chooses; of embeddings those of the float model, or o
 COMPARED = ("float tokens", "float embeddings")
 """Targets that the float model gives, so that the metric has one value."""
 
-BLOCK = 2**17
+BLOCK_VALUES = 2**17
 """Elements that are converted to float64 at a time: 1 MiB, which caches hold."""
 
 
@@ -226,7 +226,7 @@ def paired_rows(float_output: Array, quantized_output: Array) -> Iterator[tuple[
     flat = [np.atleast_1d(output) for output in (float_output, quantized_output)]
     first, second = (output.reshape(len(output), -1 if output.size else 0) for output in flat)
     # A batch of images as float64 would double the memory of an evaluation.
-    together = max(1, BLOCK // max(1, first.shape[1]))
+    together = max(1, BLOCK_VALUES // max(1, first.shape[1]))
     for start in range(0, len(first), together):
         part = slice(start, start + together)
         yield first[part].astype(np.float64), second[part].astype(np.float64)

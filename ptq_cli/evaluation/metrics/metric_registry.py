@@ -56,8 +56,9 @@ REQUESTED_COMPARISONS: dict[str, MakeMetric] = {
 }
 """Computed on request, between the two models: what the float model returns is the label."""
 
+SQNR = "sqnr_db"
 PAIR_METRICS: dict[str, type[PairMetric]] = {
-    "sqnr_db": Sqnr,
+    SQNR: Sqnr,
     "worst_channel_sqnr_db": WorstChannelSqnr,
     "cosine": Cosine,
     "top1_agreement": Top1Agreement,

@@ -18,7 +18,7 @@ from ptq_cli.evaluation.metrics.similarities import cosines
 IGNORED = -100
 """The label of a position that does not count, as PyTorch's cross entropy has it."""
 
-BLOCK = 2**20
+_BLOCK = 2**20
 """Scores that are converted to float64 at a time: 8 MiB."""
 
 
@@ -65,7 +65,7 @@ def negative_log_likelihood(scores: Array, tokens: Labels) -> Float64Array:
 
 
 def _blocks(scores: Array, tokens: Labels) -> Iterator[tuple[Array, Labels]]:
-    together = max(1, BLOCK // max(1, scores.shape[1]))
+    together = max(1, _BLOCK // max(1, scores.shape[1]))
     for start in range(0, len(scores), together):
         yield scores[start : start + together], tokens[start : start + together]
 

@@ -59,9 +59,9 @@ def described(found: Array) -> str:
 CHUNK = 8
 """Samples that stay together: one update of the metric each."""
 
-MOST_BLOCKS = 256
-BLOCK_MEMORY = 64 << 20
-SEED = 0
+_MOST_BLOCKS = 256
+_BLOCK_MEMORY = 64 << 20
+_SEED = 0
 
 MOST_KEPT = 2**14
 """Numbers in a metric's state that are kept for each update, where the parts of a set are measured apart."""
@@ -102,7 +102,7 @@ class TorchMetric:
         is_sum = [reduction is dim_zero_sum for reduction in metric._reductions.values()]
         self._blocks, self._why = 0, NO_SUMS
         if sizes and all(sizes) and all(is_sum):
-            self._blocks = min(MOST_BLOCKS, BLOCK_MEMORY // (8 * sum(sizes)))
+            self._blocks = min(_MOST_BLOCKS, _BLOCK_MEMORY // (8 * sum(sizes)))
             self._sums, self._why = np.zeros((self._blocks, sum(sizes))), TOO_LARGE
 
     @property
@@ -253,7 +253,7 @@ def _block(chunk: int, blocks: int) -> int:
 
 @lru_cache(maxsize=4)  # float and quantized models go through the same turn
 def _order(turn: int, blocks: int) -> Labels:
-    return np.random.default_rng([SEED, turn]).permutation(blocks)
+    return np.random.default_rng([_SEED, turn]).permutation(blocks)
 
 
 def _better(name: str, metric: Metric, given: bool | None) -> bool:

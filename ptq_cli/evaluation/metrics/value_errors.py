@@ -11,7 +11,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, unseen_share
 from ptq_cli.evaluation.document.measurement import Channel, Unit
 from ptq_cli.evaluation.metrics.base import (
-    BLOCK,
+    BLOCK_VALUES,
     BlockSums,
     Labels,
     Recorded,
@@ -75,13 +75,13 @@ class Sqnr(Recorded):
 # Signal to quantization noise ratio of the worst channel of an output.
 
 
-MOST_BLOCKS = 256
+_MOST_BLOCKS = 256
 """Sums of each channel are kept for so many blocks of samples; more samples make the blocks larger."""
 
-BLOCK_MEMORY = 32 << 20
+_BLOCK_MEMORY = 32 << 20
 """Bytes of those sums: with many channels there are fewer blocks."""
 
-FEWEST_BLOCKS = 20
+_FEWEST_BLOCKS = 20
 """Of fewer nothing is known about those that were not drawn."""
 
 MOST_COLUMNS = 10
@@ -127,7 +127,7 @@ class WorstChannelSqnr:
     higher_is_better: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        self._sums = BlockSums(MOST_BLOCKS)
+        self._sums = BlockSums(_MOST_BLOCKS)
         self._axis = 0
         """That of the channels; 0 before the first batch tells."""
         self._first = 0
@@ -146,7 +146,7 @@ class WorstChannelSqnr:
             self._is_vector = last == 1 and float_output.shape[1] > MOST_COLUMNS
             self._sums = BlockSums(_most_blocks(float_output.shape[self._axis]))
             self._sums.start_at(self._first)
-        together = max(1, BLOCK // max(1, float_output[:1].size))
+        together = max(1, BLOCK_VALUES // max(1, float_output[:1].size))
         for start in range(0, len(float_output), together):
             parts = (output[start : start + together] for output in (float_output, quantized_output))
             exact, noisy = (
@@ -174,7 +174,7 @@ class WorstChannelSqnr:
     def resampling(self) -> SampleSums | str:
         """The worst channels' signal and noise in each block; their smallest ratio is the value."""
         blocks, together = self._blocks(), self._sums.samples_per_block
-        if together > 1 and self._sums.most < FEWEST_BLOCKS:
+        if together > 1 and self._sums.most < _FEWEST_BLOCKS:
             return "it has too many channels to keep their sums for blocks of samples"
         worst = np.argsort(self._ratios(), kind="stable")[:MOST_RESAMPLED]
         rows = blocks[:, :, worst]
@@ -220,8 +220,8 @@ class WorstChannelSqnr:
 
 def _most_blocks(channels: int) -> int:
     """Return of how many blocks the sums may be kept."""
-    most = MOST_BLOCKS
-    while most > 2 and 16 * most * channels > BLOCK_MEMORY:
+    most = _MOST_BLOCKS
+    while most > 2 and 16 * most * channels > _BLOCK_MEMORY:
         most //= 2
     return most
 

@@ -162,7 +162,7 @@ def _applicable(output: Array, samples: int) -> dict[str, PairMetric]:
     return {name: metric() for name, metric in PAIR_METRICS.items() if metric.accepts(output, samples)}
 
 
-MOST_SAMPLES = 1000
+_MOST_SAMPLES = 1000
 MOST_PICTURES = 60
 
 Paint = Callable[[Array], bytes | None]
@@ -196,7 +196,7 @@ class ChangeCollector:
         before, after = np.argmax(float_output, axis=1), np.argmax(quantized_output, axis=1)
         for row in np.flatnonzero(before != after):
             self._total += 1
-            if len(self._samples) < MOST_SAMPLES:
+            if len(self._samples) < _MOST_SAMPLES:
                 self._samples.append(self._sample(int(row), int(before[row]), int(after[row]), place))
 
     def state(self) -> State:
@@ -217,7 +217,7 @@ class ChangeCollector:
         self._total = sum(part.total for part in parts)
         ordered = sorted((sample for part in parts for sample in part.samples), key=lambda item: item.index)
         self._samples, self._pictures = [], 0
-        for sample in ordered[:MOST_SAMPLES]:
+        for sample in ordered[:_MOST_SAMPLES]:
             shown = bool(sample.picture) and self._pictures < MOST_PICTURES
             self._pictures += shown
             self._samples.append(sample if shown else replace(sample, picture=""))

@@ -11,8 +11,8 @@ from ptq_cli.evaluation.free_states import Indices, SamplePlaces, SteppedMetric,
 from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
 from ptq_cli.evaluation.runs.comparisons import ChangeCollector, Comparisons
 from ptq_cli.evaluation.runs.judged import (
-    FLOAT,
-    PYTORCH,
+    FLOAT_MODEL,
+    PYTORCH_MODEL,
     Judged,
     compared_measurement,
     fitting_targets,
@@ -78,7 +78,7 @@ class Evaluator:
         self._watches = watches
         self._carried = carried or {}
         self._places = SamplePlaces() if carried else None
-        self._models = (FLOAT, *quantized, *([PYTORCH] if with_pytorch else []))
+        self._models = (FLOAT_MODEL, *quantized, *([PYTORCH_MODEL] if with_pytorch else []))
         self._labeled = [self._made(judged) for judged in metrics]
         # A metric that holds one model against the other needs the same shapes.
         held = {
@@ -195,7 +195,7 @@ class Evaluator:
                 higher_is_better=metrics[models[0]].higher_is_better,
                 free=metrics[models[0]].resampling(),
                 forced=metrics[models[1]].resampling(),
-                of_float=metrics[FLOAT].resampling() if FLOAT in metrics else None,
+                of_float=metrics[FLOAT_MODEL].resampling() if FLOAT_MODEL in metrics else None,
             )
             for judged, metrics in zip(self._metrics, self._labeled, strict=True)
         ]
@@ -251,9 +251,9 @@ class Evaluator:
             yield SEPARATOR.join(("watch", str(index), "")), watch
 
     def _by_model(self, outputs: ModelOutputs, place: Place) -> dict[str, Sequence[Array]]:
-        found = {FLOAT: outputs.of_float} | dict(zip(self._quantized, outputs.quantized, strict=True))
+        found = {FLOAT_MODEL: outputs.of_float} | dict(zip(self._quantized, outputs.quantized, strict=True))
         if outputs.pytorch is not None:
-            found[PYTORCH] = outputs.pytorch
+            found[PYTORCH_MODEL] = outputs.pytorch
         for model, arrays in found.items():
             require_outputs(model, arrays, self._outputs)
         for model, arrays in found.items():
@@ -262,7 +262,7 @@ class Evaluator:
 
     def _judged(self, model: str, recordings: Indices | None) -> Iterator[Measurement]:
         for judged, metrics in zip(self._metrics, self._labeled, strict=True):
-            if FLOAT in metrics:
+            if FLOAT_MODEL in metrics:
                 yield judged_measurement(judged, metrics, model, self._class_names, self.samples, recordings)
             else:
                 yield compared_measurement(judged, metrics[model], self.samples, recordings)

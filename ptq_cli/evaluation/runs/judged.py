@@ -277,7 +277,7 @@ def _require_range(labels: Labels, class_count: int, place: Place, ignored: int 
         )
 
 
-FLOAT, PYTORCH = "float model", "PyTorch model"
+FLOAT_MODEL, PYTORCH_MODEL = "float model", "PyTorch model"
 CLASS_ACCURACY = "class_accuracy"
 
 
@@ -320,7 +320,7 @@ def judged_measurement(
     recordings: Indices | None = None,
 ) -> Measurement:
     """Measurement of a quantized model and of the float one, with intervals."""
-    spec, of_float, of_quantized = judged.spec, metrics[FLOAT], metrics[model]
+    spec, of_float, of_quantized = judged.spec, metrics[FLOAT_MODEL], metrics[model]
     code = spec.code
     plain = Measurement(
         name=spec.name,
@@ -330,7 +330,7 @@ def judged_measurement(
         quantized_value=of_quantized.compute(),
         float_value=of_float.compute(),
         output=judged.output_name,
-        pytorch_value=metrics[PYTORCH].compute() if PYTORCH in metrics else None,
+        pytorch_value=metrics[PYTORCH_MODEL].compute() if PYTORCH_MODEL in metrics else None,
         computed_by=relative_location(code, Path.cwd()) if code is not None else None,
         arguments={name: json.dumps(value, default=str) for name, value in spec.arguments.items()},
     )

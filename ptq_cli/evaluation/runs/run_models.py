@@ -109,7 +109,7 @@ def _not_full(batch: MeasuredBatch, batch_size: int) -> MergeError:
     )
 
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+_Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def pack_states(states: Sequence[State]) -> tuple[tuple[PackedKey, ...], dict[st
     return tuple(found), arrays
 
 
-def unpack_states(keys: Sequence[PackedKey], arrays: Arrays, count: int) -> list[State]:
+def unpack_states(keys: Sequence[PackedKey], arrays: _Arrays, count: int) -> list[State]:
     """States that ``pack_states`` packed.
 
     Raises:

@@ -18,8 +18,8 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.shapes import LARGE
 
 MOST_NODES = 250_000  # after inlining, a millisecond each; large exports have some 10,000
-MOST_STEPS = 10_000_000  # of endless loops, nested ones multiplied: minutes of an empty loop
-Key = tuple[str, str, str]
+_MOST_STEPS = 10_000_000  # of endless loops, nested ones multiplied: minutes of an empty loop
+_Key = tuple[str, str, str]
 
 
 def require_inlinable(proto: onnx.ModelProto, what: str) -> None:
@@ -28,7 +28,7 @@ def require_inlinable(proto: onnx.ModelProto, what: str) -> None:
     ONNX's own checker and shape inference follow each call, so this is asked before them.
     """
     bodies = {_key(item): Counter(map(_called, _nodes(item.node))) for item in proto.functions}
-    sizes: dict[Key, int] = {}
+    sizes: dict[_Key, int] = {}
     for key in bodies:
         _measure(key, bodies, sizes, what)
     count = sum(sizes.get(_called(node), 1) for node in _nodes(proto.graph.node)) if bodies else 0
@@ -39,8 +39,8 @@ def require_inlinable(proto: onnx.ModelProto, what: str) -> None:
         )
 
 
-def _measure(start: Key, bodies: dict[Key, Counter[Key]], sizes: dict[Key, int], what: str) -> None:
-    waiting, opened = [start], set[Key]()
+def _measure(start: _Key, bodies: dict[_Key, Counter[_Key]], sizes: dict[_Key, int], what: str) -> None:
+    waiting, opened = [start], set[_Key]()
     while waiting:
         key = waiting[-1]
         missing = [name for name in bodies[key] if name in bodies and name not in sizes]
@@ -60,11 +60,11 @@ def _about(count: int) -> str:
     return f"{count:,}" if count < 10**12 else "more than 10^12"
 
 
-def _key(function: onnx.FunctionProto) -> Key:
+def _key(function: onnx.FunctionProto) -> _Key:
     return function.domain, function.name, getattr(function, "overload", "")
 
 
-def _called(node: onnx.NodeProto) -> Key:
+def _called(node: onnx.NodeProto) -> _Key:
     return node.domain, node.op_type, getattr(node, "overload", "")
 
 
@@ -77,16 +77,16 @@ def _nodes(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 
 def require_possible_steps(graph: ir.Graph, what: str, outside: int = 1) -> None:
-    """Check that no Loop, times those around it, must take more than ``MOST_STEPS`` steps.
+    """Check that no Loop, times those around it, must take more than ``_MOST_STEPS`` steps.
 
     One whose condition is computed may end early, and has often a number of steps that means "no limit".
     """
     for node in graph:
         steps = outside * _certain_steps(node)
-        if steps > MOST_STEPS:
+        if steps > _MOST_STEPS:
             raise InvalidOnnxError(
                 f"the loop '{node.name or node.op_type}' of '{what}' takes {_about(steps)} steps, more than "
-                f"{MOST_STEPS:,}",
+                f"{_MOST_STEPS:,}",
                 hint="export the model with fewer steps",
             )
         for attribute in node.attributes.values():

@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 from ptq_cli.core.errors import ModelFormatError
 
 LARGEST_RANK = 64  # of a tensor outside the file, as in NumPy and ONNX Runtime
-COUNT = re.compile(r"[0-9]{1,19}")
+_COUNT = re.compile(r"[0-9]{1,19}")
 
 
 def external_files(proto: onnx.ModelProto, folder: Path) -> tuple[Path, ...]:
@@ -96,7 +96,7 @@ def _bytes_of(tensor: onnx.TensorProto) -> int:
 
 def _count(text: str) -> int:
     """Return a number of bytes, or -1 where a text is not one: int() also takes signs, spaces and more."""
-    return int(text) if COUNT.fullmatch(text) else -1
+    return int(text) if _COUNT.fullmatch(text) else -1
 
 
 def _details(tensor: onnx.TensorProto) -> dict[str, str]:

@@ -195,9 +195,9 @@ def data_path(path: Path) -> Path:
     return path.with_name(f"{path.name}{DATA_SUFFIX}")
 
 
-MARK = "ptq.turned_table"  # metadata key of the Transposes that stand for a constant
-SMALLEST = 1 << 14  # bytes; a smaller table is not worth a node
-PRODUCTS = ("Gemm", "MatMul")
+_MARK = "ptq.turned_table"  # metadata key of the Transposes that stand for a constant
+_SMALLEST = 1 << 14  # bytes; a smaller table is not worth a node
+_PRODUCTS = ("Gemm", "MatMul")
 
 
 def is_turned(table: ir.Value, weight: ir.Value) -> bool:
@@ -225,7 +225,7 @@ def turned_tables(graph: ir.Graph) -> dict[str, str]:
     """Return, by the name of each weight that is a transposed table of embeddings, the name of the table."""
     constants = [value for value in graph.initializers.values() if _is_matrix(value)]
     tables = [value for value in constants if any(use.node.op_type == "Gather" for use in value.uses())]
-    weights = [value for value in constants if all(use.node.op_type in PRODUCTS for use in value.uses())]
+    weights = [value for value in constants if all(use.node.op_type in _PRODUCTS for use in value.uses())]
     return {
         weight.name or "": table.name or ""
         for table in tables
@@ -256,7 +256,7 @@ def with_transposes(model: ir.Model, turned: Mapping[str, str]) -> ir.Model:
             [graph.initializers[table] if table else _add_table(graph, weight, names)],
             {"perm": [1, 0]},
             name=names.claim(f"{name}/Transpose"),
-            metadata_props={MARK: "1"},
+            metadata_props={_MARK: "1"},
         )
         output = node.outputs[0]
         output.type, output.shape = weight.type, weight.shape
@@ -278,7 +278,7 @@ def _add_table(graph: ir.Graph, weight: ir.Value, names: FreshNames) -> ir.Value
 def restore_turned(model: ir.Model) -> ir.Model:
     """Make constants again of the Transposes that stand for them, in place."""
     graph = model.graph
-    for node in [item for item in graph if item.op_type == "Transpose" and MARK in item.metadata_props]:
+    for node in [item for item in graph if item.op_type == "Transpose" and _MARK in item.metadata_props]:
         table, output = node.inputs[0], node.outputs[0]
         if table is None or table.const_value is None or output.is_graph_output():
             continue
@@ -296,4 +296,4 @@ def _is_matrix(value: ir.Value) -> bool:
     tensor = value.const_value
     if tensor is None or value.is_graph_input() or value.is_graph_output():
         return False
-    return len(tensor.shape) == 2 and tensor.dtype.is_floating_point() and tensor.nbytes >= SMALLEST
+    return len(tensor.shape) == 2 and tensor.dtype.is_floating_point() and tensor.nbytes >= _SMALLEST

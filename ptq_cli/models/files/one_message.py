@@ -21,10 +21,10 @@ GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9  # field numbers of ``onnx.proto``
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5  # wire types of protobuf
 LONGEST_VARINT = 10
 SMALLEST_LEFT = 1 << 14  # bytes; a smaller constant is read, for the inference of shapes
-PIECE = 1 << 24  # bytes copied at once
+_PIECE = 1 << 24  # bytes copied at once
 # Types whose bytes NumPy reads as they are
 AS_IN_NUMPY = frozenset({"float32", "float64", "float16", "int8", "uint8", "int32", "int64"})
-Kind = TypeVar("Kind", bound=Message)
+_Kind = TypeVar("_Kind", bound=Message)
 
 
 @dataclass(frozen=True)
@@ -180,8 +180,8 @@ class _TensorParts:
         path, offset, length = self.place
         with path.open("rb") as stream:
             stream.seek(offset)
-            for start in range(0, length, PIECE):
-                yield stream.read(min(PIECE, length - start))
+            for start in range(0, length, _PIECE):
+                yield stream.read(min(_PIECE, length - start))
 
 
 def _tensor_parts(tensor: onnx.TensorProto, folder: Path) -> _TensorParts:
@@ -199,7 +199,7 @@ def _tensor_parts(tensor: onnx.TensorProto, folder: Path) -> _TensorParts:
     return _TensorParts(head + before, behind, (folder / told["location"], int(told["offset"]), length))
 
 
-def _around(message: Kind, number: int) -> tuple[bytes, bytes]:
+def _around(message: _Kind, number: int) -> tuple[bytes, bytes]:
     """Return the fields of a message before one of them, and those behind it."""
     before, behind = type(message)(), type(message)()
     before.CopyFrom(message)

@@ -17,7 +17,7 @@ from ptq_cli.core.errors import (
     first_line,
 )
 from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec, is_cache
-from ptq_cli.models.batch_axes import noted_axes, with_axes
+from ptq_cli.models.batch_axes import Axes, noted_axes, with_axes
 from ptq_cli.models.files import storing
 from ptq_cli.models.files.budgets import require_inlinable, require_possible_sizes, require_possible_steps
 from ptq_cli.models.files.external_data import external_files, require_external_data, require_text
@@ -34,7 +34,7 @@ from ptq_cli.models.loading.repairs import (
     make_dense,
     shorten_default_domain,
 )
-from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
+from ptq_cli.models.loading.source import NO_AXES, ExampleInputs, SourceFile
 from ptq_cli.models.opset import OLDEST_OPSET, name_default_domain
 from ptq_cli.models.preparing.half import take_float32, uses_bfloat16, without_bfloat16
 from ptq_cli.models.shapes import large_constants_aside
@@ -63,11 +63,11 @@ class OnnxSource:
         """Return the source itself."""
         return self
 
-    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:  # noqa: ARG002 - it is ONNX already
+    def to_onnx(self, example: ExampleInputs, axes: Axes = NO_AXES) -> ir.Model:  # noqa: ARG002 - it is ONNX already
         """Return the model."""
         return self.model
 
-    def run(self, example: Example) -> None:  # noqa: ARG002 - there is nothing to compare with
+    def run(self, example: ExampleInputs) -> None:  # noqa: ARG002 - there is nothing to compare with
         """Return None: ONNX is the source itself."""
         return
 

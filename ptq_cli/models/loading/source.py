@@ -14,6 +14,7 @@ import onnx_ir as ir
 from ptq_cli.core.errors import ModelFolderError, ModelFormatError
 from ptq_cli.core.read_files import is_folder, require_file, require_name
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.batch_axes import Axes
 
 ZIP_MAGIC = b"PK\x03\x04"
 PICKLE_PROTOCOLS = tuple(bytes([0x80, protocol]) for protocol in range(2, 6))
@@ -99,8 +100,7 @@ def _is_text(head: bytes) -> bool:
     return all(character.isprintable() or character in "\t\n\r\f" for character in text)
 
 
-Example = Mapping[str, Array]  # A few samples by input name; the first axis of each array is the batch
-Axes = Mapping[str, int | None]
+ExampleInputs = Mapping[str, Array]  # A few samples by input name; the first axis of each array is the batch
 NO_AXES: Axes = MappingProxyType({})
 
 
@@ -139,8 +139,8 @@ class ModelSource(Protocol):
     def fixed(self) -> Mapping[str, Array]:
         """Arrays of the inputs that are fixed to a constant, by name; they are not among the inputs."""
 
-    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
+    def to_onnx(self, example: ExampleInputs, axes: Axes = NO_AXES) -> ir.Model:
         """Return the model as ONNX, with a dynamic batch axis, the first or that of ``axes``, if it can."""
 
-    def run(self, example: Example) -> list[Array] | None:
+    def run(self, example: ExampleInputs) -> list[Array] | None:
         """Return the outputs of the source's own framework, or None where ONNX is the source."""

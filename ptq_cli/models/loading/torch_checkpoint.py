@@ -20,11 +20,11 @@ from ptq_cli.models.loading.source import ModelKind
 from ptq_cli.models.quiet_export import quiet_exporter
 from ptq_cli.recipe.sections import ModelSettings
 
-Tensors = dict[str, Any]
+_Tensors = dict[str, Any]
 # What DataParallel, torch.compile, FSDP and activation checkpoints put between the names of a key
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 # Counters of AveragedModel and BatchNorm, which no output depends on: a file may have them or not
-COUNTERS = ("n_averaged", "num_batches_tracked")
+_COUNTERS = ("n_averaged", "num_batches_tracked")
 PLAIN_NAMES = ("", "state_dict", "model_state_dict", "model", "params", "network", "net")
 # Names of moving averages of weights, which trainings evaluate: timm and BasicSR take them first, too
 AVERAGED = re.compile(r"(^|[._])(ema|swa|averaged?)([._]|$)")
@@ -44,7 +44,7 @@ class _Fit:
 
     place: str
     prefix: str
-    tensors: Tensors
+    tensors: _Tensors
     keys: Mapping[str, str]
 
     @property
@@ -64,7 +64,7 @@ class _Fit:
         )
 
     @property
-    def state(self) -> Tensors:
+    def state(self) -> _Tensors:
         """The tensors by the architecture's keys."""
         return {own: self.tensors[key] for own, key in self.keys.items()}
 
@@ -131,7 +131,9 @@ def without_wrapper(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-def _state_dicts(content: Mapping[str, object], place: tuple[str, ...] = ()) -> Iterator[tuple[str, Tensors]]:
+def _state_dicts(
+    content: Mapping[str, object], place: tuple[str, ...] = ()
+) -> Iterator[tuple[str, _Tensors]]:
     """Yield each dict of a checkpoint that has tensors by name, with the keys that lead to it."""
     tensors = {key: value for key, value in content.items() if isinstance(value, torch.Tensor)}
     if tensors and all(isinstance(key, str) for key in tensors):
@@ -143,7 +145,7 @@ def _state_dicts(content: Mapping[str, object], place: tuple[str, ...] = ()) -> 
             yield from _state_dicts(value, (*place, key))
 
 
-def _ways(place: str, tensors: Tensors, wanted: Collection[str]) -> Iterator[_Fit]:
+def _ways(place: str, tensors: _Tensors, wanted: Collection[str]) -> Iterator[_Fit]:
     """Yield the ways to read a state dict: as it is, or without wrappers and under one prefix."""
     plain = _Fit(place, "", tensors, {key: key for key in tensors})
     yield plain
@@ -176,13 +178,13 @@ def _prefixes(found: Collection[str], wanted: Collection[str]) -> list[str]:
 def _faults(module: torch.nn.Module, wanted: Mapping[str, torch.Tensor], way: _Fit) -> list[str]:
     """Load a state dict, and return why PyTorch says that it does not fit: modules know their older keys."""
     state = way.state
-    for key in [key for key in state if key not in wanted and key.rpartition(".")[2] in COUNTERS]:
+    for key in [key for key in state if key not in wanted and key.rpartition(".")[2] in _COUNTERS]:
         del state[key]
     loaded = {_address(wanted[key]) for key in state if key in wanted}
     kept = {
         key: value
         for key, value in wanted.items()
-        if key not in state and (key.rpartition(".")[2] in COUNTERS or _address(value) in loaded - {None})
+        if key not in state and (key.rpartition(".")[2] in _COUNTERS or _address(value) in loaded - {None})
     }
     try:
         module.load_state_dict({**state, **kept})
@@ -198,7 +200,7 @@ def _address(value: object) -> tuple[int, tuple[int, ...]] | None:
     return value.data_ptr(), tuple(value.shape)
 
 
-def _differences(state: Tensors, wanted: Mapping[str, torch.Tensor]) -> list[str]:
+def _differences(state: _Tensors, wanted: Mapping[str, torch.Tensor]) -> list[str]:
     missing = [key for key in wanted if key not in state]
     unexpected = [key for key in state if key not in wanted]
     shapes = [

@@ -11,12 +11,13 @@ import torch
 
 from ptq_cli.core.errors import ExportError, ModelInputError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.batch_axes import Axes
 from ptq_cli.models.fixed_inputs import fix_inputs, note_fixed, unknown_input
 from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
-from ptq_cli.models.loading.source import Axes, Example
+from ptq_cli.models.loading.source import ExampleInputs
 
 
-def to_tensors(example: Example) -> dict[str, torch.Tensor]:
+def to_tensors(example: ExampleInputs) -> dict[str, torch.Tensor]:
     """Return the arrays as tensors, which own their memory."""
     try:
         return {name: torch.from_numpy(np.array(array)) for name, array in example.items()}
@@ -93,7 +94,7 @@ def fix_exported(model: ir.Model, values: Mapping[str, Any], what: str) -> ir.Mo
 
 
 def refused_input(
-    error: Exception, module: torch.nn.Module | None, example: Example, what: str
+    error: Exception, module: torch.nn.Module | None, example: ExampleInputs, what: str
 ) -> ModelInputError:
     """Return the error to raise where a module raised on its inputs; the message names the layer."""
     layer = failing_layer(error, module)

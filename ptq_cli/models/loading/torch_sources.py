@@ -17,8 +17,9 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 
 from ptq_cli.core.errors import ModelInputError
 from ptq_cli.core.tensors import Array, TensorSpec
+from ptq_cli.models.batch_axes import Axes
 from ptq_cli.models.fixed_inputs import fixed_value
-from ptq_cli.models.loading.source import NO_AXES, Axes, Example, SourceFile
+from ptq_cli.models.loading.source import NO_AXES, ExampleInputs, SourceFile
 from ptq_cli.models.loading.torch_export import (
     EXPORT_OPSET,
     as_argument,
@@ -73,7 +74,7 @@ class _CalledSource(ABC):
         """Return the source with those of its optional inputs that are named."""
         return replace(self, named=frozenset(named))
 
-    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:
+    def to_onnx(self, example: ExampleInputs, axes: Axes = NO_AXES) -> ir.Model:
         """Export with a dynamic batch axis, or with a fixed one where the model does not allow it."""
         tensors = to_tensors(example)
         try:
@@ -132,7 +133,7 @@ class ModuleSource(_CalledSource):
             for name, value in self.values.items()
         }
 
-    def run(self, example: Example) -> list[Array]:
+    def run(self, example: ExampleInputs) -> list[Array]:
         """Return the module's outputs, flattened in order."""
         try:
             with one_thread(), torch.no_grad():
@@ -197,7 +198,7 @@ class TorchScriptSource(_CalledSource):
         trace = typing.cast(Any, torch.jit.trace)
         return trace(Called(self.module), tuple(tensors.values()), check_trace=False), tensors
 
-    def run(self, example: Example) -> list[Array]:
+    def run(self, example: ExampleInputs) -> list[Array]:
         """Return the module's outputs, flattened in order."""
         tensors = to_tensors(example)
         try:
@@ -267,7 +268,7 @@ class ProgramSource:
         """Return the source itself."""
         return self
 
-    def to_onnx(self, example: Example, axes: Axes = NO_AXES) -> ir.Model:  # noqa: ARG002 - it knows its shapes
+    def to_onnx(self, example: ExampleInputs, axes: Axes = NO_AXES) -> ir.Model:  # noqa: ARG002 - it knows its shapes
         """Export; the archive says itself which axes are dynamic."""
         try:
             with _quiet():
@@ -276,7 +277,7 @@ class ProgramSource:
         except Exception as error:
             raise export_error(error, None, self.file.path.name) from error
 
-    def run(self, example: Example) -> list[Array]:
+    def run(self, example: ExampleInputs) -> list[Array]:
         """Return the program's outputs, flattened in order."""
         tensors = to_tensors({**example, **self.fixed})
         try:

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ptq_cli.models.files.mapped_constants import moved_tensor
 from ptq_cli.models.graph_reading import FreshNames, every_graph, every_node
 
-FLOAT = ir.DataType.FLOAT
+_FLOAT = ir.DataType.FLOAT
 BFLOAT16 = ir.DataType.BFLOAT16
 HALVES = {ir.DataType.FLOAT16: "float16", BFLOAT16: "bfloat16"}
 TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
@@ -36,7 +36,7 @@ def widen_half(model: ir.Model) -> str:
     outputs = {index: value.dtype for index, value in enumerate(graph.outputs) if value.dtype in HALVES}
     _widen(_inner_values(model), every_node(graph), HALVES)
     for value in [item for item in graph.inputs if item.dtype in HALVES]:
-        _cast_input(graph, value, FLOAT, names)
+        _cast_input(graph, value, _FLOAT, names)
     for index, dtype in outputs.items():
         _cast_output(graph, index, dtype, names)
     _drop_idle_casts(graph)
@@ -75,10 +75,10 @@ def take_float32(model: ir.Model) -> None:
     for value in [item for item in graph.inputs if item.dtype == BFLOAT16]:
         if value.name not in graph.initializers:
             _cast_input(graph, value, BFLOAT16, names)
-            value.type = ir.TensorType(FLOAT)
+            value.type = ir.TensorType(_FLOAT)
     for index, value in enumerate(graph.outputs):
         if value.dtype == BFLOAT16:
-            _cast_output(graph, index, FLOAT, names)
+            _cast_output(graph, index, _FLOAT, names)
 
 
 def _every_node(model: ir.Model) -> Iterator[ir.Node]:
@@ -98,7 +98,7 @@ def _inner_values(model: ir.Model) -> Iterator[ir.Value]:
 def _widen(values: Iterable[ir.Value], nodes: Iterable[ir.Node], narrow: Collection[ir.DataType]) -> None:
     for value in values:
         if value.dtype in narrow:
-            value.type = ir.TensorType(FLOAT)
+            value.type = ir.TensorType(_FLOAT)
         if value.const_value is not None and value.const_value.dtype in narrow:
             value.const_value = _widened(value.const_value)
     for node in nodes:
@@ -114,7 +114,7 @@ def _widen_attributes(node: ir.Node, narrow: Collection[ir.DataType]) -> None:
         if attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in narrow:
             node.attributes[name] = ir.AttrTensor(name, _widened(attribute.as_tensor()))
         elif name in TYPE_ATTRIBUTES and node.domain == "" and attribute.value in narrow:
-            node.attributes[name] = ir.AttrInt64(name, FLOAT)
+            node.attributes[name] = ir.AttrInt64(name, _FLOAT)
 
 
 def _cast_input(graph: ir.Graph, value: ir.Value, dtype: ir.DataType, names: FreshNames) -> None:

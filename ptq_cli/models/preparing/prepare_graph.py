@@ -37,12 +37,12 @@ from ptq_cli.models.shapes import all_known, infer_shapes
 
 FOLDING = (GEMM_FACTORS, BATCH_NORM, BIAS_ADD, FACTOR, MATMUL_FACTOR)
 FUSING = (LAYER_NORM, GELU, HARD_SWISH, SILU)
-PRODUCTS = (EINSUM, MATMUL_LEFT, MATMUL_MATRIX)
+_PRODUCTS = (EINSUM, MATMUL_LEFT, MATMUL_MATRIX)
 REST: tuple[RewritePass, ...] = (
     CASTS,
     NAMED_AXES,
     UNIT_DILATIONS,
-    *PRODUCTS,
+    *_PRODUCTS,
     MEAN_POOL,
     *FOLDING,
     *FUSING,
@@ -54,7 +54,7 @@ PASSES = (KNOWN_BRANCH, *REST)  # a branch that is taken is simplified before th
 
 NEWEST_FOR_FORMS = 20  # Gelu's; exported PyTorch models are written in it
 FORM_TERMS = ("Erf", "Tanh", "Sqrt", "Clip", "HardSigmoid")  # a written-out form has one
-OLDEST_IR_VERSION = 7  # of opset 12
+_OLDEST_IR_VERSION = 7  # of opset 12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +136,7 @@ def prepare_model(model: ir.Model, what: str, *, is_traced: bool = False) -> Pre
         model = _clean(model)
     is_declared = interface.restore(model)
     # Before it, each initializer had to be an input as well.
-    model.ir_version = max(model.ir_version, OLDEST_IR_VERSION)
+    model.ir_version = max(model.ir_version, _OLDEST_IR_VERSION)
     name_graph(model)
     with quiet_exporter():
         infer_shapes(model)

@@ -127,7 +127,7 @@ def put_before(root: ir.Node, node: ir.Node, names: FreshNames) -> ir.Value:
     return node.outputs[0]
 
 
-MOST_ROUNDS = 10  # a fold makes room for the next; no real chain is longer
+_MOST_ROUNDS = 10  # a fold makes room for the next; no real chain is longer
 Apply = Callable[[ir.Graph, FreshNames], int]
 
 
@@ -170,7 +170,7 @@ def run_passes(
     times = {item.name: 0 for item in passes}
     opset = model.opset_imports.get("", 0)
     usable = [item for item in passes if at_any_opset or opset >= item.opset]
-    for _ in range(MOST_ROUNDS):
+    for _ in range(_MOST_ROUNDS):
         names = FreshNames.of(model.graph)
         found: dict[str, int] = {}
         graphs = list(every_graph(model.graph))

@@ -89,10 +89,10 @@ def _may_be_output(value: ir.Value, node: ir.Node) -> bool:
     return producer is not None and producer.graph is node.graph and not value.is_graph_output()
 
 
-ROUNDS = 3  # onnxscript's optimizer makes two, and its rewriter adds one
+_ROUNDS = 3  # onnxscript's optimizer makes two, and its rewriter adds one
 # By operator: the attribute that it got, and with which opset
 NEWER_ATTRIBUTES = {"Reshape": ("allowzero", 14), "Split": ("num_outputs", 18)}
-HIDDEN = "ptq.hidden"  # a domain that nobody knows
+_HIDDEN = "ptq.hidden"  # a domain that nobody knows
 SMALL_CONSTANT = 8192  # elements, folded whatever they come from: onnxscript's default
 GROWTH = 8  # times the largest weight that a folded constant may have
 # A few numbers make an output of any size
@@ -115,7 +115,7 @@ def simplify(model: ir.Model) -> ir.Model:
     largest = SMALL_CONSTANT if is_large(model) else max([SMALL_CONSTANT, *sizes])
     model = passes.RemoveInitializersFromInputsPass()(inline_functions(model)).model
     rules = RewriteRuleSet([_ByOperator(_rules())])  # type: ignore[list-item]
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         fold_lazily(model)
         with _hidden(model):
             folded = fold_constants_ir(
@@ -157,7 +157,7 @@ def _hidden(model: ir.Model) -> Iterator[None]:
     """
     hidden = [node for node in every_node(model.graph) if node.domain == "" and _is_hidden(node)]
     for node in hidden:
-        node.domain = HIDDEN
+        node.domain = _HIDDEN
     try:
         yield
     finally:

@@ -229,11 +229,11 @@ def _widened(ids: Ids, rank: int) -> Ids:
     return ids.reshape(*(1,) * (rank - ids.ndim), *ids.shape)
 
 
-Rule = Callable[[ScaleTrace, ir.Node], Ids | Sequence[Ids] | None]
+_Rule = Callable[[ScaleTrace, ir.Node], Ids | Sequence[Ids] | None]
 UNCHANGED = (
     "Identity", "Dropout", "Relu", "LeakyRelu", "Abs", "Neg",
 )  # fmt: skip
-SPATIAL = (
+_SPATIAL = (
     "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "Resize", "Upsample",
 )  # fmt: skip
 NORMALIZATIONS = (
@@ -241,9 +241,9 @@ NORMALIZATIONS = (
     "GroupNormalization", "BatchNormalization",
 )  # fmt: skip
 # By operator. What any other reads, stays as it is
-RULES: Mapping[str, Rule] = {
+_RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(UNCHANGED, moved_scales.unchanged),
-    **dict.fromkeys(SPATIAL, moved_scales.spatial),
+    **dict.fromkeys(_SPATIAL, moved_scales.spatial),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), moved_scales.reshape),
     **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"), moved_scales.reduction),
     "PRelu": moved_scales.prelu,
@@ -274,7 +274,7 @@ def trace_scales(graph: ir.Graph) -> ScaleTrace:
     """
     trace = ScaleTrace(_tables(graph))
     for node in graph:
-        rule = RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        rule = _RULES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         found = rule(trace, node) if rule is not None and _is_float(node) else None
         if found is None:
             for value in node.inputs:

@@ -160,7 +160,7 @@ def varies(ids: Ids, axes: Sequence[int]) -> bool:
 
 
 NO_CHANNEL = -1
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,8 +240,8 @@ def _held(name: str | None, axis: int, roots: Ids, found: Ids) -> HeldChannels:
     return HeldChannels(name=name or "", axis=axis, channels=_places(roots, found))
 
 
-def _by_top(items: Iterable[tuple[int, Item]]) -> dict[int, list[Item]]:
-    found: dict[int, list[Item]] = {}
+def _by_top(items: Iterable[tuple[int, _Item]]) -> dict[int, list[_Item]]:
+    found: dict[int, list[_Item]] = {}
     for top, item in items:
         found.setdefault(int(top), []).append(item)
     return found

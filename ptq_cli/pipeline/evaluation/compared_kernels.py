@@ -15,8 +15,8 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import TensorSpec, sizes_of
 from ptq_cli.evaluation.verification import (
     CLEAR_DB,
+    COMPARING_STAGE,
     KERNEL_STEPS,
-    STAGE,
     KernelComparison,
     KernelDifference,
     OutputComparison,
@@ -45,7 +45,7 @@ from ptq_cli.setup.resolve import Reading, Resolved
 from ptq_cli.setup.served_inputs import MADE_UP, made_up_batches, own_batch_size, with_states
 
 COMPARED_SAMPLES = 64  # at most, in batches of 8
-BATCH = 8
+_BATCH = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def compared_samples(
     """
     inputs = input_specs(graph)
     fixed = own_batch_size(inputs)
-    batch = fixed or BATCH
+    batch = fixed or _BATCH
     shapes = {name: tuple(shape) for name, shape in recipe.model.input_shape.items()}
     count = max(COMPARED_SAMPLES - COMPARED_SAMPLES % batch, batch)
     faults: list[str] = []
@@ -89,7 +89,7 @@ def compared_samples(
             faults.append(error.message)
     if not made_up:
         return ComparedSamples(data="", batches=(), fixed=fixed, shapes=shapes), tuple(faults)
-    generated = made_up_batches(graph, batch, COMPARED_SAMPLES // BATCH, shapes)
+    generated = made_up_batches(graph, batch, COMPARED_SAMPLES // _BATCH, shapes)
     found = ComparedSamples(data=MADE_UP, batches=tuple(generated), fixed=fixed, shapes=shapes)
     return found, tuple(faults)
 
@@ -209,7 +209,7 @@ def require_right_kernels(
     except PtqError as error:
         found, fault = None, error.message
     if fault:
-        progress(Progress(STAGE, 0, None, f"the kernels were not checked: {fault}"))
+        progress(Progress(COMPARING_STAGE, 0, None, f"the kernels were not checked: {fault}"))
     if found is not None and found.wrong and execution.engine_alone is OPEN_VINO:
         found = right_together(found, compare_outputs(graph, samples, execution, silent))
     wrong = found.wrong if found is not None else ()

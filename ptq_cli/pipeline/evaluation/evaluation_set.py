@@ -102,10 +102,10 @@ def _bytes(value: ir.Value, longest: int) -> int:
     return math.prod(sizes) * math.ceil(value.dtype.itemsize)
 
 
-TABLE = 2
+_TABLE = 2
 """Axes of class scores: samples and classes."""
 
-BY_DEFAULT = (MetricSpec(name="top1", metric="top1"),)
+_BY_DEFAULT = (MetricSpec(name="top1", metric="top1"),)
 """What is measured where no metric is named and the labels are classes."""
 
 
@@ -174,7 +174,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
     batch_size = own_batch or fitting_batch(bound, model, recipe.data.batch_size)
     specs = _limited_specs(recipe)
     if not specs and has_classes(bound, batch_size):
-        specs = BY_DEFAULT
+        specs = _BY_DEFAULT
     if labeled := [spec.name for spec in specs if spec.needs_labels]:
         require_labels(bound, f"metric '{labeled[0]}'")
     if recipe.gate.max_drift and not carries:
@@ -236,7 +236,7 @@ def _closed_batch(recipe: Recipe, inputs: Sequence[TensorSpec]) -> int | None:
 
 def noted_evaluation(recipe: Recipe, model: ir.Model, noted: SetSummary, *, with_labels: bool) -> SetSummary:
     """Summary of data that is not at hand, by the recipe's metrics and baseline."""
-    specs = _limited_specs(recipe) or (BY_DEFAULT if with_labels else ())
+    specs = _limited_specs(recipe) or (_BY_DEFAULT if with_labels else ())
     outputs, metrics = output_names(model), _fitting_metrics(recipe.gate, model, specs)
     baseline, varying = read_baseline(recipe.gate), varying_outputs(model)
     return replace(noted, outputs=outputs, varying=varying, metrics=metrics, baseline=baseline)
@@ -304,8 +304,8 @@ def _require_tables(metrics: Sequence[Judged], model: ir.Model) -> None:
     ranks = {name: axes for name, axes in _ranks(model).items() if axes is not None}
     for metric in metrics:
         rank, name = ranks.get(metric.output_name, 0), metric.spec.name
-        if rank > TABLE and metric.make().targets == "classes":
-            tables = [output for output, axes in ranks.items() if axes == TABLE]
+        if rank > _TABLE and metric.make().targets == "classes":
+            tables = [output for output, axes in ranks.items() if axes == _TABLE]
             raise MetricError(
                 f"{name} needs an output of shape [samples, classes], "
                 f"and '{metric.output_name}' has {rank} axes",

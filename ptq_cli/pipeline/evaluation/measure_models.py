@@ -25,7 +25,7 @@ from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
 from ptq_cli.evaluation.runs.run_models import PartEvaluator, run_evaluator
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary
 from ptq_cli.pipeline.evaluation.opened_pass import (
-    STAGE,
+    EVALUATE_STAGE,
     OpenedPass,
     evaluations_of,
     evaluator_maker,
@@ -48,7 +48,7 @@ from ptq_cli.setup.resumable import NO_CHECKPOINTS, Checkpoints, Tell, changed_s
 if TYPE_CHECKING:
     from ptq_cli.setup.parts import Group
 
-CONTAINER = Container(
+_CONTAINER = Container(
     format="ptq.evaluation",
     version=2,
     error=EvaluationFileError,
@@ -57,7 +57,7 @@ CONTAINER = Container(
     again="evaluate again with --set run.restart=true",
     is_flat=False,
 )
-WORK = "evaluation"
+_WORK = "evaluation"
 
 
 def evaluate_pass(
@@ -166,7 +166,7 @@ def _resumed(
     work: Work, so_far: "_SoFar", checkpoint: Path | None, *, is_resumable: bool
 ) -> Checkpoints | None:
     """Go on from a checkpoint; return what writes further ones, None where none are."""
-    tell = partial(work.tell, stage=STAGE)
+    tell = partial(work.tell, stage=EVALUATE_STAGE)
     if checkpoint is None:
         return None
     if not is_resumable:
@@ -179,7 +179,7 @@ def _resumed(
             "because it has no state_dict and load_state_dict"
         )
         return None
-    return Checkpoints(checkpoint, WORK, work.resolved.recipe.runtime.checkpoint_every, tell)
+    return Checkpoints(checkpoint, _WORK, work.resolved.recipe.runtime.checkpoint_every, tell)
 
 
 class _SoFar(Protocol):
@@ -225,7 +225,7 @@ class _WholeSoFar:
     def resume(self, path: Path, tell: Tell) -> None:
         """Go on from a checkpoint of this very evaluation, or tell why not."""
         found = continued(
-            path, WORK, _read, self._refusal, lambda _found: f"{self.evaluator.samples} samples", tell
+            path, _WORK, _read, self._refusal, lambda _found: f"{self.evaluator.samples} samples", tell
         )
         if found is None:
             # Not the evaluator that a damaged state was loaded into: a part of it may be set already.
@@ -240,7 +240,7 @@ class _WholeSoFar:
             "samples": evaluator.samples,
             "identity": dict(self._identity),
         }
-        write_together({path: CONTAINER.content(header, arrays)})
+        write_together({path: _CONTAINER.content(header, arrays)})
 
     def _refusal(self, found: tuple[dict[str, Any], Arrays]) -> str:
         """Say why a checkpoint is not of this evaluation; an empty text if it is, and then load it."""
@@ -257,8 +257,8 @@ class _WholeSoFar:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Arrays]:
-    content = read_file(path, CONTAINER.what)
-    return CONTAINER.parse(content, str(path), lambda header, arrays: (header, arrays))
+    content = read_file(path, _CONTAINER.what)
+    return _CONTAINER.parse(content, str(path), lambda header, arrays: (header, arrays))
 
 
 @dataclass(frozen=True)
@@ -300,7 +300,7 @@ class _PartSoFar:
 
     def resume(self, path: Path, tell: Tell) -> None:
         """Go on from a checkpoint of this very part, or tell why not."""
-        continued(path, WORK, load_shard, self._refusal, lambda found: f"{found.samples} samples", tell)
+        continued(path, _WORK, load_shard, self._refusal, lambda found: f"{found.samples} samples", tell)
 
     def _refusal(self, found: EvaluationShard) -> str:
         reason = self._difference(found)

@@ -46,9 +46,9 @@ from ptq_cli.setup.run_directory import (
 )
 from ptq_cli.setup.served_inputs import carry_notes, with_states
 
-STAGE = "evaluate"
+EVALUATE_STAGE = "evaluate"
 
-Identity = Mapping[str, str]
+_Identity = Mapping[str, str]
 """What an evaluation is of, by name: models, data, metrics. A checkpoint of another is ignored."""
 
 
@@ -63,7 +63,7 @@ class OpenedPass:
 
     runs: Runs
     axes: tuple[Axis, ...]
-    identity: Identity
+    identity: _Identity
     make: Callable[[], Evaluator]
 
 
@@ -73,7 +73,7 @@ def open_pass(
     """Open the models, and find out where the samples are in their outputs."""
     recipe, threads = work.resolved.recipe, work.resolved.machine.threads
     for note in evaluation_set.notes:
-        work.tell(note, STAGE)
+        work.tell(note, EVALUATE_STAGE)
     # Of large models one at a time is in memory.
     opened = ReopenedModel if models.float_model.is_apart else Session
     with_pytorch = recipe.evaluation.with_pytorch
@@ -167,7 +167,7 @@ def pass_identity(
     measured: SetSummary,
     watches: Sequence[ChangeCollector],
     folder: Path,
-) -> Identity:
+) -> _Identity:
     """Identity of an evaluation, each part under the name that a message gives it.
 
     Paths of code begin at ``folder``, so that it can move with the run.
@@ -253,13 +253,13 @@ def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> Eva
     """The evaluation data, fitted to the models."""
     resolved = opened.loaded.resolved
     if opened.note:
-        progress(Progress(STAGE, 0, None, opened.note))
+        progress(Progress(EVALUATE_STAGE, 0, None, opened.note))
     reading = resolved.strict_reading(labels=True)
     dataset = open_data(resolved.recipe.evaluation, reading, "evaluation", "--eval-data")
     loaded = opened.loaded
     dataset = with_states(dataset, resolved.recipe.data, loaded.graph, loaded.float_model)
     for note in carry_notes(dataset, resolved.recipe.data):
-        progress(Progress(STAGE, 0, None, note))
+        progress(Progress(EVALUATE_STAGE, 0, None, note))
     return fit_evaluation(dataset, resolved.recipe, loaded.graph)
 
 

@@ -42,10 +42,10 @@ from ptq_cli.report.text.markdown import devices_to_markdown, report_to_markdown
 from ptq_cli.setup.resolve import named_target
 from ptq_cli.setup.run_directory import RunDirectory
 
-BARS = 72
-MOST_DRAWN = 400
+_BARS = 72
+_MOST_DRAWN = 400
 """Tensors that get a histogram and every method's range; a search takes some 10 ms, and 3 kB of the page."""
-MOST_STEPS = 3
+_MOST_STEPS = 3
 """Operators that may lie between an integer layer and the QuantizeLinear of its output: a ReLU, a Clip."""
 
 
@@ -77,7 +77,7 @@ def gather(
     tensors = tuple(_tensor(name, statistics[name], stored[name], views.get(name)) for name in sources)
     left_out = len(sources) - len(drawn)
     notes = (
-        (f"{left_out} more tensors are not shown; these {MOST_DRAWN} have the lowest expected SQNR",)
+        (f"{left_out} more tensors are not shown; these {_MOST_DRAWN} have the lowest expected SQNR",)
         if left_out
         else ()
     )
@@ -103,7 +103,7 @@ def _worst(
     statistics: Mapping[str, TensorStatistics], stored: Mapping[str, QuantParameters]
 ) -> tuple[str, ...]:
     sources = tuple(statistics)
-    if len(sources) <= MOST_DRAWN:
+    if len(sources) <= _MOST_DRAWN:
         return sources
 
     def expected(name: str) -> float:
@@ -112,7 +112,7 @@ def _worst(
             return 0.0
         return expected_error(found, found.histogram, stored[name]).sqnr_db
 
-    worst = set(sorted(sources, key=expected)[:MOST_DRAWN])
+    worst = set(sorted(sources, key=expected)[:_MOST_DRAWN])
     return tuple(name for name in sources if name in worst)
 
 
@@ -173,7 +173,7 @@ def _counts(statistics: TensorStatistics, low: float, high: float) -> tuple[floa
     histogram = statistics.histogram
     if histogram is None or not histogram.counts.size or not high > low:
         return ()
-    found = counts_between(signed_bins(statistics, histogram), np.linspace(low, high, BARS + 1))
+    found = counts_between(signed_bins(statistics, histogram), np.linspace(low, high, _BARS + 1))
     return tuple(float(count) for count in found)
 
 
@@ -203,7 +203,7 @@ def _layers(model: ir.Model, plan: Plan, stored: Mapping[str, QuantParameters]) 
 
 def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | None:
     """The quantized tensor that holds a layer's output; it may lie behind a ReLU."""
-    for _ in range(MOST_STEPS):
+    for _ in range(_MOST_STEPS):
         if value.name in stored:
             return value.name
         readers = list(value.consumers())
@@ -213,7 +213,7 @@ def _held_by(value: ir.Value, stored: Mapping[str, QuantParameters]) -> str | No
     return None
 
 
-Found = TypeVar("Found")
+_Found = TypeVar("_Found")
 
 STALE_ANALYSIS = (
     "The run's analysis.json is for a different quantized model. This command analyzes this one and writes "
@@ -388,7 +388,7 @@ def _is_of(report: Report, analysis: Analysis) -> bool:
     return analysis.models.quantized_model.sha256 == report.model.quantized_model.sha256
 
 
-def _optional(path: Path, read: Callable[[Path], Found]) -> Found | None:
+def _optional(path: Path, read: Callable[[Path], _Found]) -> _Found | None:
     """Read a file; None if it is missing or of another format version."""
     try:
         return read(path) if path.is_file() else None

@@ -12,7 +12,7 @@ from ptq_cli.evaluation.decide_gates import decide
 from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.ladder import Ladder
 from ptq_cli.evaluation.document.report_document import (
-    NOTHING,
+    NO_SATURATION,
     CalibrationSummary,
     Changes,
     Details,
@@ -33,7 +33,7 @@ from ptq_cli.pipeline.exported_file import amax_summary, model_summary, quantize
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.qdq.read.quantized_file import QUANTIZERS
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.schema import Recipe
@@ -42,7 +42,7 @@ from ptq_cli.report.text.result_warnings import arithmetic_warnings, left_out_wa
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.run_directory import RunDirectory, plugin_versions
 
-PLAIN = "the target's own quantizers"
+_PLAIN = "the target's own quantizers"
 
 
 def report_files(
@@ -72,7 +72,7 @@ def report_files(
 
 def not_reproduced(origin: Mapping[str, str], material: Material) -> Iterator[str]:
     """Say if the model was exported with other quantizers than the recipe has."""
-    was, now = origin.get(QUANTIZERS, PLAIN), _quantizers(material)
+    was, now = origin.get(MetadataKey.QUANTIZERS, _PLAIN), _quantizers(material)
     if now is not None and was != now:
         yield f"The model was exported with {was}, the recipe has {now}."
 
@@ -85,7 +85,7 @@ def _quantizers(material: Material) -> str | None:
     except PtqError:  # The page says why, in place of its histograms.
         return None
     if placement.is_plain:
-        return PLAIN
+        return _PLAIN
     return quantizer_line(placement.weight_counts, placement.activation_counts)
 
 
@@ -130,7 +130,7 @@ def make_reports(
         plain = _report(models, item, subject, evaluations[index], timed, versions | plugins)
         sizes = (models.float_bytes, models.quantized_model.bytes)
         saturation = _saturation(item)
-        here = saturation if saturates_here(saturation, item.exported.target) else NOTHING
+        here = saturation if saturates_here(saturation, item.exported.target) else NO_SATURATION
         warnings = result_warnings(sizes, plain.layers, products, plain.metrics, here, item.origin)
         warnings += arithmetic_warnings(item.pair.quantized_model.content)
         warnings += left_out_warnings(evaluations[index].left_out)

@@ -35,17 +35,17 @@ from ptq_cli.evaluation.runs.run_models import (
     unpack_states,
 )
 
-NUMBERS, SAMPLES = "batch numbers", "batch samples"
-SHOWN_LENGTH = 60  # characters of a value in a message
-HINT = "evaluate every shard with the same models, data, settings and batch size"
-AGAIN = "run ptq evaluate --shard for it again, or copy the file again"
-CONTAINER = Container(
+_NUMBERS, _SAMPLES = "batch numbers", "batch samples"
+_SHOWN_LENGTH = 60  # characters of a value in a message
+_HINT = "evaluate every shard with the same models, data, settings and batch size"
+RUN_SHARD_AGAIN = "run ptq evaluate --shard for it again, or copy the file again"
+_CONTAINER = Container(
     format="ptq.evaluation_shard",
     version=1,
     error=EvaluationFileError,
     what="a shard of an evaluation",
     made_by="`ptq evaluate --shard 2/8` writes one: evaluation.shard-2-of-8.safetensors",
-    again=AGAIN,
+    again=RUN_SHARD_AGAIN,
 )
 
 
@@ -101,13 +101,13 @@ def shard_bytes(shard: EvaluationShard) -> bytes:
     """A shard as the content of a file; the same shard gives the same bytes."""
     packed, arrays = pack_states([batch.state for batch in shard.batches])
     arrays |= {f"watched.{index}": array for index, array in enumerate(shard.watched.values())}
-    arrays[NUMBERS] = np.array([batch.number for batch in shard.batches], np.int64)
-    arrays[SAMPLES] = np.array([batch.samples for batch in shard.batches], np.int64)
+    arrays[_NUMBERS] = np.array([batch.number for batch in shard.batches], np.int64)
+    arrays[_SAMPLES] = np.array([batch.samples for batch in shard.batches], np.int64)
     header = {
         "share": share_to_table(shard.share),
         "content": encode(_Header(shard.facts, packed, tuple(shard.watched))),
     }
-    return CONTAINER.content(header, arrays)
+    return _CONTAINER.content(header, arrays)
 
 
 def load_shard(path: Path) -> EvaluationShard:
@@ -117,7 +117,7 @@ def load_shard(path: Path) -> EvaluationShard:
 
 def parse_shard_bytes(content: bytes, name: str) -> EvaluationShard:
     """The shard that a file's content holds; ``name`` is for messages."""
-    return CONTAINER.parse(content, name, _shard)
+    return _CONTAINER.parse(content, name, _shard)
 
 
 def _shard(table: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> EvaluationShard:
@@ -136,7 +136,7 @@ def _shard(table: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Evalua
 def _batches(
     header: _Header, arrays: Mapping[str, npt.NDArray[Any]], share: Share
 ) -> tuple[MeasuredBatch, ...]:
-    numbers, samples = (arrays[name].tolist() for name in (NUMBERS, SAMPLES))
+    numbers, samples = (arrays[name].tolist() for name in (_NUMBERS, _SAMPLES))
     ((shard, count),) = share.batches.items()
     if numbers != [place * share.count + shard - 1 for place in range(count)]:
         raise ValueError("its batches are not those of its shard")
@@ -164,7 +164,7 @@ def joined_shards(shards: Sequence[NamedShard], make: Callable[[], Evaluator]) -
     except (ValueError, KeyError, IndexError, TypeError, ReportError) as error:
         # Checksums protect against damage, not against a file that was made to look like a shard.
         raise EvaluationFileError(
-            f"the shards cannot be joined: one is damaged ({type(error).__name__})", hint=AGAIN
+            f"the shards cannot be joined: one is damaged ({type(error).__name__})", hint=RUN_SHARD_AGAIN
         ) from error
 
 
@@ -213,8 +213,8 @@ def first_difference(one: Mapping[str, str], two: Mapping[str, str]) -> str:
 def not_the_same(first: str, other: str, key: str, one: str, two: str) -> MergeError:
     """The error that says in what two parts differ."""
     found = f"{key} is {_short(one)} in the first and {_short(two)} in the second"
-    return MergeError(f"{first} and {other} are not shards of the same evaluation: {found}", hint=HINT)
+    return MergeError(f"{first} and {other} are not shards of the same evaluation: {found}", hint=_HINT)
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= SHOWN_LENGTH else f"{text[:SHOWN_LENGTH]}…"
+    return text if len(text) <= _SHOWN_LENGTH else f"{text[:_SHOWN_LENGTH]}…"

@@ -7,7 +7,7 @@ from functools import cache
 import onnx
 
 from ptq_cli.core.formats import INTEGERS, IntegerFormat
-from ptq_cli.core.pair_sums import ACROSS, RESTART
+from ptq_cli.core.pair_sums import ACROSS, RESTARTED
 from ptq_cli.core.words import did_you_mean
 from ptq_cli.models.pair_operators import DYNAMIC_LSTM
 from ptq_cli.recipe.sections import FLOAT32
@@ -28,7 +28,7 @@ QNN = "qnn"
 RUNTIME_TITLES = {ONNXRUNTIME: "ONNX Runtime", OPENVINO: "OpenVINO", QNN: "HTP simulator"}
 RUNTIMES = ("", *RUNTIME_TITLES)
 KERNELS = ("", DYNAMIC_LSTM)
-PAIR_ORDERS = (ACROSS, RESTART)
+PAIR_ORDERS = (ACROSS, RESTARTED)
 
 
 @dataclass(frozen=True, kw_only=True)

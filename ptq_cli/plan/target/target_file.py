@@ -10,7 +10,7 @@ from ptq_cli.core.entry_points import TARGETS as PLUGINS
 from ptq_cli.core.entry_points import Plugin, find_plugin, plugin_names
 from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.formats import FLOATS, INTEGERS
-from ptq_cli.core.pair_sums import LARGEST_SUM, RESTART
+from ptq_cli.core.pair_sums import LARGEST_SUM, RESTARTED
 from ptq_cli.core.read_files import read_toml
 from ptq_cli.core.words import did_you_mean, require_known
 from ptq_cli.plan.target.rules import (
@@ -35,11 +35,11 @@ from ptq_cli.recipe.sections import FLOAT_TYPES
 
 __all__ = ["OpRule", "Target", "known_targets", "load_target", "target_names"]
 
-TARGETS = Path(__file__).parent / "tables"
-ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
-WEIGHTS = ("int8",)
-OLDEST, WIDE = 13, 21  # the first opset with a scale per channel, and the first with 16-bit integers
-MOST_CHANNELS = 64
+TABLES_FOLDER = Path(__file__).parent / "tables"
+_ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
+_WEIGHTS = ("int8",)
+OLDEST, _WIDE = 13, 21  # the first opset with a scale per channel, and the first with 16-bit integers
+_MOST_CHANNELS = 64
 KEYS_OF_KIND = {
     "join": ("ties", "fused_behind", "fixed"),
     "same": ("outputs",),
@@ -54,7 +54,7 @@ Checks = Iterator[tuple[bool, str, str]]
 
 def target_names() -> tuple[str, ...]:
     """Return the names of the targets that come with ptq."""
-    return tuple(sorted(path.stem for path in TARGETS.glob("*.toml")))
+    return tuple(sorted(path.stem for path in TABLES_FOLDER.glob("*.toml")))
 
 
 def known_targets() -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def load_target(name: str) -> Target:
     if plugin is not None:
         return _target_of(plugin)
     require_known("target", name, known_targets())
-    return _own_target(TARGETS / f"{name}.toml")
+    return _own_target(TABLES_FOLDER / f"{name}.toml")
 
 
 def _target_of(plugin: Plugin) -> Target:
@@ -119,7 +119,7 @@ def _whole_table(path: Path, where: str) -> dict[str, Any]:
     if not base or not isinstance(base, str):
         return table
     require_known("target", base, target_names())
-    whole = _whole_table(TARGETS / f"{base}.toml", f"{base}.toml")
+    whole = _whole_table(TABLES_FOLDER / f"{base}.toml", f"{base}.toml")
     return merge_tables({key: value for key, value in whole.items() if key != "name"}, table)
 
 
@@ -134,9 +134,9 @@ def _checks(target: Target) -> Checks:
     yield from _weight("weight", target.weight)
     is_padded = max(target.activation.channel_multiple, target.weight.channel_multiple) > 1
     yield (
-        not (is_padded and target.weight.pair_sum) or RESTART in target.weight.pair_orders,
-        f"'weight.pair_orders' has no '{RESTART}', but where channels are padded, pairs start again",
-        f"add '{RESTART}', or write channel_multiple = 1",
+        not (is_padded and target.weight.pair_sum) or RESTARTED in target.weight.pair_orders,
+        f"'weight.pair_orders' has no '{RESTARTED}', but where channels are padded, pairs start again",
+        f"add '{RESTARTED}', or write channel_multiple = 1",
     )
     for op_type, rule in target.op.items():
         yield from _operator(f"op.{op_type}", rule, target.opset)
@@ -178,9 +178,9 @@ def _operator(where: str, rule: OpRule, opset: int) -> Checks:
     yield bool(rule.note) or not needs_note, f"'{where}.note' is missing", "say why it stays float"
     for key in ("formats", "fewest_channels", "largest_filter"):
         for name in getattr(rule, key):
-            yield from _one_of(f"{where}.{key}", name, (*ACTIVATIONS, *FLOATS))
+            yield from _one_of(f"{where}.{key}", name, (*_ACTIVATIONS, *FLOATS))
     for name, grid in rule.fixed.items():
-        yield from _one_of(f"{where}.fixed", name, ACTIVATIONS)
+        yield from _one_of(f"{where}.fixed", name, _ACTIVATIONS)
         is_grid = len(grid) == 2 and grid[0] > 0 and INTEGERS[name].qmin <= grid[1] <= INTEGERS[name].qmax
         message = f"'{where}.fixed.{name}' is {grid}, expected a scale and a zero point of that format"
         yield is_grid, message, "such as [0.00390625, 0]"
@@ -215,26 +215,26 @@ def _stored(where: str, op_type: str, rule: OpRule, target: Target) -> Checks:
 def _activation(where: str, rule: ActivationRule, opset: int) -> Checks:
     yield from _multiple(where, rule.channel_multiple)
     for key, names in (("format", [rule.format]), ("formats", rule.formats), ("simulated", rule.simulated)):
-        known = (*ACTIVATIONS, *FLOATS) if key == "formats" else ACTIVATIONS
+        known = (*_ACTIVATIONS, *FLOATS) if key == "formats" else _ACTIVATIONS
         for name in names:
             yield from _one_of(f"{where}.{key}", name, known)
-    if rule.format in ACTIVATIONS:
+    if rule.format in _ACTIVATIONS:
         wide = rule.integers.bits > INTEGERS["int8"].bits
         yield (
-            not wide or opset >= WIDE,
-            f"'{where}.format' is {rule.format}, which needs opset {WIDE}",
-            f"write opset = {WIDE}",
+            not wide or opset >= _WIDE,
+            f"'{where}.format' is {rule.format}, which needs opset {_WIDE}",
+            f"write opset = {_WIDE}",
         )
 
 
 def _multiple(where: str, number: int) -> Checks:
-    message = f"'{where}.channel_multiple' is {number}, expected 1 to {MOST_CHANNELS}"
-    yield 1 <= number <= MOST_CHANNELS, message, "write 1 to leave the channels as they are"
+    message = f"'{where}.channel_multiple' is {number}, expected 1 to {_MOST_CHANNELS}"
+    yield 1 <= number <= _MOST_CHANNELS, message, "write 1 to leave the channels as they are"
 
 
 def _weight(where: str, rule: WeightRule) -> Checks:
     yield from _multiple(where, rule.channel_multiple)
-    yield from _one_of(f"{where}.format", rule.format, WEIGHTS)
+    yield from _one_of(f"{where}.format", rule.format, _WEIGHTS)
     yield from _one_of(f"{where}.stored", rule.stored, STORED)
     for name in rule.formats:
         yield from _one_of(f"{where}.formats", name, tuple(FLOATS))

@@ -12,7 +12,7 @@ from ptq_cli.qdq.read.pair_grids import grid_of
 
 # Steps of a type's grid that are one of an 8-bit grid over the same range.
 STEP_OF_8_BITS = {ir.DataType.UINT8: 1, ir.DataType.INT8: 1, ir.DataType.UINT16: 257, ir.DataType.INT16: 257}
-FLOAT_ROUNDING = 2.0**-20  # of the largest summand: the order of a float32 sum, with three bits to spare
+_FLOAT_ROUNDING = 2.0**-20  # of the largest summand: the order of a float32 sum, with three bits to spare
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,4 +115,4 @@ def _rounding(node: ir.Node, quantize: ir.Node) -> int:
     own = grid_of(quantize).parameters
     ends = [grid_of(pair).ends or (0.0, 0.0) for pair in map(dequantized_by, node.inputs) if pair is not None]
     largest = max((abs(end) for both in ends for end in both), default=0.0)
-    return int(FLOAT_ROUNDING * largest / float(own.scale)) if own is not None else 0
+    return int(_FLOAT_ROUNDING * largest / float(own.scale)) if own is not None else 0

@@ -236,7 +236,7 @@ SIGNED = (
 WITHOUT_PAIRS = "not each of its inputs and its result has a pair, so the HTP computes it in float16"
 # Operators on integers whose result is float: what moves it does not move integers.
 RETURN_FLOATS = ("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat")
-ONCE = "computed once, when the model is loaded"
+_ONCE = "computed once, when the model is loaded"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +296,7 @@ def _proof(node: ir.Node, target: Target, work: MultiplyAccumulates, kernel: Ker
     placement, reason = _by_rules(node, target) if kernel is None else _by_kernel(node, target, kernel)
     name = node.name or ""
     # What is computed at loading is not part of a run.
-    count = 0 if reason == ONCE else work.counts[name]
+    count = 0 if reason == _ONCE else work.counts[name]
     reads = (value for value in node.inputs if value is not None)
     touched = any(is_pair_node(value.producer()) or is_stored_as_product(value) for value in reads)
     touched = touched or any(is_pair_node(use.node) for output in node.outputs for use in output.uses())
@@ -348,7 +348,7 @@ def _by_kernel(node: ir.Node, target: Target, kernel: Kernel) -> Placed:
     if kernel.placement == "gone":
         # The runtime folded it: all that it reads is in the file.
         if all(value is None or _is_stored(value) for value in node.inputs):
-            return "part", ONCE
+            return "part", _ONCE
         rule = rule_of(node, target)
         if rule is None or rule.kind != "compute":
             return "part", _before(node)

@@ -8,8 +8,8 @@ import onnx_ir as ir
 from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, rank_of, sole_reader
 from ptq_cli.models.pair_operators import (
-    BLOCK,
     DEQUANTIZE,
+    FP4_BLOCK,
     dequantized_by,
     four_bit_source,
     integers_of,
@@ -189,8 +189,8 @@ def _block_faults(node: ir.Node) -> Iterator[str]:
     if axis not in (-1, (rank_of(node.inputs[0]) or 0) - 1):
         yield f"'{node.name}' has blocks along axis {axis}, but the target expects the last one"
     size = node.attributes.get_int("block_size", 0)
-    if size != BLOCK:
-        yield f"'{node.name}' has blocks of {size}, but the target expects {BLOCK}"
+    if size != FP4_BLOCK:
+        yield f"'{node.name}' has blocks of {size}, but the target expects {FP4_BLOCK}"
     producer = dequantized_by(scale)
     scales = producer.inputs[0] if producer is not None else None
     if producer is None or scales is None or scales.dtype != ir.DataType.FLOAT8E4M3FN:
@@ -200,7 +200,7 @@ def _block_faults(node: ir.Node) -> Iterator[str]:
 
 
 def _dynamic_faults(node: ir.Node) -> Iterator[str]:
-    wanted = {"axis": -1, "block_size": BLOCK, "scale_type": int(ir.DataType.FLOAT8E4M3FN)}
+    wanted = {"axis": -1, "block_size": FP4_BLOCK, "scale_type": int(ir.DataType.FLOAT8E4M3FN)}
     for name, number in wanted.items():
         found = node.attributes.get_int(name, 0)
         if found != number:

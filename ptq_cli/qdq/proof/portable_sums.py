@@ -36,7 +36,7 @@ from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.stored_constants import UNPACKING, dynamic_parts, unpacking_of
 from ptq_cli.qdq.read.twin_graphs import computed_integers
 
-LARGEST_BYTE, LARGEST_SUM = 255, 2**15 - 1  # of unsigned integers; of two products in 16 bits
+LARGEST_BYTE, _LARGEST_SUM = 255, 2**15 - 1  # of unsigned integers; of two products in 16 bits
 SIGNED_STEPS = 128  # of a signed byte below 0
 IN_PAIRS = ("Conv", "ConvTranspose", "Gemm", "MatMul")  # have such kernels where they read DequantizeLinears
 # Operators on integers that have them: the inputs of both factors and of their zero points.
@@ -161,7 +161,7 @@ def _counted(model: ir.Model, node: ir.Node, first: _Factor, second: _Factor) ->
         yield "each group has one channel in and one out"
         return
     # Two unsigned weights reach -2^15 first: their activations are signed.
-    largest = LARGEST_SUM // first.largest if weight is second else 2**15 // SIGNED_STEPS
+    largest = _LARGEST_SUM // first.largest if weight is second else 2**15 // SIGNED_STEPS
     yield unsafe_pairs(array, PairRule(largest, orders), axis)
 
 
@@ -176,7 +176,7 @@ def _why_exact(first: _Factor, second: _Factor) -> str:
         return f"its weight is {second.dtype.name.lower()}"
     if not first.largest:
         return f"its activations are {first.dtype.name.lower()}"
-    is_small = 2 * SIGNED_STEPS * first.largest <= LARGEST_SUM + 1
+    is_small = 2 * SIGNED_STEPS * first.largest <= _LARGEST_SUM + 1
     return f"its activations are at most {first.largest}" if is_small else ""
 
 

@@ -19,7 +19,7 @@ from ptq_cli.plan.graph_questions import constant_size, parameter_size
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 from ptq_cli.plan.sites import LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.plan.weighted_operators import DYNAMIC
+from ptq_cli.plan.weighted_operators import COMPUTED_DYNAMICALLY
 from ptq_cli.qdq.proof.operators import prove_operators
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.stored_constants import (
@@ -103,7 +103,9 @@ def quantized_plan(model: ir.Model, target: Target) -> Plan:
             name=proof.name,
             op=proof.op,
             quantized=proof.placement != "float",
-            reason=DYNAMIC if proof.name in constants.parts and not proof.reason else proof.reason,
+            reason=COMPUTED_DYNAMICALLY
+            if proof.name in constants.parts and not proof.reason
+            else proof.reason,
             parameters=sum(size for _, size in constants.of(nodes[proof.name])),
             dynamic=proof.name in constants.parts,
         )

@@ -122,7 +122,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Rule:
+class _Rule:
     """A rule that is checked: its name on the terminal and in JSON, what it asks for, who finds faults."""
 
     name: str
@@ -306,27 +306,27 @@ def _weighted(model: ir.Model, target: Target) -> Iterator[tuple[ir.Node, OpRule
 
 
 RULES = (
-    Rule("pairs", "each QuantizeLinear is read by DequantizeLinears with its own parameters", _pairs),
-    Rule("formats", "activations have the target's integer formats", _formats),
-    Rule("types", "factors have one type, which the target has a kernel for", type_faults),
-    Rule("zero points", "weights are symmetric, and activations if the target's are", _zero_points),
-    Rule("weights", "scales are along the output channels, and integers fit the target's bits", _weights),
-    Rule("biases", "a bias has the scale of its input times that of its weight", _biases),
-    Rule(
+    _Rule("pairs", "each QuantizeLinear is read by DequantizeLinears with its own parameters", _pairs),
+    _Rule("formats", "activations have the target's integer formats", _formats),
+    _Rule("types", "factors have one type, which the target has a kernel for", type_faults),
+    _Rule("zero points", "weights are symmetric, and activations if the target's are", _zero_points),
+    _Rule("weights", "scales are along the output channels, and integers fit the target's bits", _weights),
+    _Rule("biases", "a bias has the scale of its input times that of its weight", _biases),
+    _Rule(
         "storage",
         "weights are stored as integers or as floats before a Q/DQ pair, as the target expects",
         _storage,
     ),
-    Rule(
+    _Rule(
         "residuals",
         "if an operator fuses the sum after it, the other input of the sum is quantized",
         residual_faults,
     ),
-    Rule("results", "results are quantized where a kernel or an operator requires it", result_faults),
-    Rule(
+    _Rule("results", "results are quantized where a kernel or an operator requires it", result_faults),
+    _Rule(
         "ties",
         "operators that only move values, and those that the target ties, have one scale on all edges",
         shared_faults,
     ),
-    Rule("opset", "the opset has the target's operators and the graph's integer types", _opset),
+    _Rule("opset", "the opset has the target's operators and the graph's integer types", _opset),
 )

@@ -25,7 +25,7 @@ from ptq_cli.qdq.read.twin_graphs import (
 )
 from ptq_cli.runtime.session import Session
 
-WEIGHT = 1  # input of a Gemm
+_WEIGHT = 1  # input of a Gemm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ def constant_values(twins: TwinGraphs, constant: QuantizedConstant) -> ConstantV
     )
     found = _computed(twins, constant.sources, constant.value, integers)
     values, floats = found[0].astype(np.float32), _floats(constant)
-    is_gemm_weight = (node.op_type, constant.input_index) == ("Gemm", WEIGHT)
+    is_gemm_weight = (node.op_type, constant.input_index) == ("Gemm", _WEIGHT)
     is_turned = (
         is_gemm_weight and node.attributes.get_int("transB", 0) == 0 and _is_transposed(twins, constant)
     )

@@ -18,14 +18,14 @@ from ptq_cli.models.graph_reading import every_node, input_at, nested_graphs, ra
 from ptq_cli.models.pair_operators import DEQUANTIZE, MICROSOFT, QUANTIZE, dequantized_by
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.target.rules import QUICK_GELU
-from ptq_cli.qdq.read.quantized_file import PADDED_CHANNELS
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 
 # Each channel of their results is computed from that channel of their inputs alone.
 PASSING = (
     QUANTIZE, DEQUANTIZE, "Add", "Mul", "Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSigmoid", "HardSwish",
     "MaxPool", "AveragePool", "GlobalAveragePool", "Identity", "Swish",
 )  # fmt: skip
-CHANNELS = 1  # axis of an activation
+CHANNEL_AXIS = 1  # axis of an activation
 
 ChannelAxis = tuple[ir.Value, int]
 """A value and its axis of channels."""
@@ -99,7 +99,7 @@ class _Survey:
     def __init__(self, graph: ir.Graph) -> None:
         self._convs = stored_convs(graph)
         self._parents: dict[ChannelAxis, ChannelAxis] = {}
-        self._closed: list[ChannelAxis] = [(value, CHANNELS) for value in (*graph.inputs, *graph.outputs)]
+        self._closed: list[ChannelAxis] = [(value, CHANNEL_AXIS) for value in (*graph.inputs, *graph.outputs)]
         self._entries: dict[ChannelAxis, list[ir.Node]] = {}
         self._constants = {
             value for conv in self._convs.values() for value in (conv.integers, *conv.per_channel)
@@ -111,10 +111,10 @@ class _Survey:
         if conv is not None:
             self._visit_conv(conv)
         elif self._enters(node):
-            self._entries.setdefault((node.outputs[0], CHANNELS), []).append(node)
+            self._entries.setdefault((node.outputs[0], CHANNEL_AXIS), []).append(node)
         elif _is_passing(node) and (passed := _passed(node)):
             for value in passed:
-                self._join((value, CHANNELS), (passed[0], CHANNELS))
+                self._join((value, CHANNEL_AXIS), (passed[0], CHANNEL_AXIS))
         elif not self._is_of_conv(node):
             self._close(node)
 
@@ -133,20 +133,20 @@ class _Survey:
             yield Space(size=size, axes=axes, keepers=keepers, entries=entries)
 
     def _visit_conv(self, conv: StoredConv) -> None:
-        source, result = conv.node.inputs[0], (conv.node.outputs[0], CHANNELS)
+        source, result = conv.node.inputs[0], (conv.node.outputs[0], CHANNEL_AXIS)
         assert source is not None  # noqa: S101 - a Conv has an input
         restored = [item.outputs[0] for item in (conv.weight, conv.bias) if item is not None]
         for value in (conv.integers, *conv.per_channel, *restored):
             self._join((value, 0), result)
         self._join((restored[0], 1), (conv.integers, 1))
         if conv.node.attributes.get_int("group", 1) == 1:
-            self._join((source, CHANNELS), (conv.integers, 1))
+            self._join((source, CHANNEL_AXIS), (conv.integers, 1))
             return
         self._closed.append((conv.integers, 1))
         if conv.depthwise:
-            self._join((source, CHANNELS), result)
+            self._join((source, CHANNEL_AXIS), result)
         else:
-            self._closed += [(source, CHANNELS), result]
+            self._closed += [(source, CHANNEL_AXIS), result]
 
     def _enters(self, node: ir.Node) -> bool:
         source = node.inputs[0] if node.op_type == QUANTIZE else None
@@ -165,7 +165,7 @@ class _Survey:
         ]
         for value in (*node.inputs, *node.outputs, *inside):
             if value is not None:
-                self._closed += [(value, CHANNELS), *([(value, 0)] if value in self._constants else [])]
+                self._closed += [(value, CHANNEL_AXIS), *([(value, 0)] if value in self._constants else [])]
 
     def _join(self, one: ChannelAxis, other: ChannelAxis) -> None:
         self._parents[self._top(one)] = self._top(other)
@@ -211,9 +211,9 @@ def _passed(node: ir.Node) -> list[ir.Value]:
     known = [value for value in values if value is not None]
     if len(known) < len(values) or not known or any(is_constant(value) for value in known):
         return []
-    same = {(rank_of(value), _size(value, CHANNELS)) for value in known}
+    same = {(rank_of(value), _size(value, CHANNEL_AXIS)) for value in known}
     (rank, size), *others = same
-    return known if not others and size is not None and rank is not None and rank > CHANNELS else []
+    return known if not others and size is not None and rank is not None and rank > CHANNEL_AXIS else []
 
 
 def _is_number(value: ir.Value | None) -> bool:
@@ -237,7 +237,7 @@ def without_padding(model: ir.Model) -> ir.Model:
     Where there were some, the shapes of computed tensors are unknown afterwards.
     """
     try:
-        return _without(model, json.loads(model.metadata_props.get(PADDED_CHANNELS, "{}")))
+        return _without(model, json.loads(model.metadata_props.get(MetadataKey.PADDED_CHANNELS, "{}")))
     # The metadata is anybody's text: names, types and numbers may be wrong.
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise InvalidOnnxError(

@@ -18,25 +18,29 @@ from ptq_cli.models.shapes import infer_shapes
 from ptq_cli.plan.graph_questions import gate_of, silu_input
 from ptq_cli.plan.target.rules import QUICK_GELU
 
-FLOAT_SHA256 = "ptq.float_sha256"
-STATISTICS_SHA256 = "ptq.statistics_sha256"
-AMAX_METHOD = "ptq.amax_method"
-AMAX_PERCENTILE = "ptq.amax_percentile"
-WEIGHT_AMAX = "ptq.weight_amax"
-OVERRIDES = "ptq.amax_overrides"
-QUANTIZERS = "ptq.quantizers"
-WEIGHTS = "ptq.weights"
-ACTIVATIONS = "ptq.activations"
-LAYERS = "ptq.layers"
-PADDED_CHANNELS = "ptq.padded_channels"
-TARGET = "ptq.target"
-FLOAT_TYPE = "ptq.float_type"
-RUNTIME_OPERATORS = "ptq.runtime_operators"
-RECOVERY = "ptq.recovery"
-RANGES = "ptq.ranges"
-FLOAT_LAYERS = "ptq.float_layers"
-RESCALED = "ptq.rescaled"
-VERSION = "ptq.version"
+
+class MetadataKey:
+    """Keys of an exported model's metadata: who made it, of what, and by which settings."""
+
+    FLOAT_SHA256 = "ptq.float_sha256"
+    STATISTICS_SHA256 = "ptq.statistics_sha256"
+    AMAX_METHOD = "ptq.amax_method"
+    AMAX_PERCENTILE = "ptq.amax_percentile"
+    WEIGHT_AMAX = "ptq.weight_amax"
+    OVERRIDES = "ptq.amax_overrides"
+    QUANTIZERS = "ptq.quantizers"
+    WEIGHTS = "ptq.weights"
+    ACTIVATIONS = "ptq.activations"
+    LAYERS = "ptq.layers"
+    PADDED_CHANNELS = "ptq.padded_channels"
+    TARGET = "ptq.target"
+    FLOAT_TYPE = "ptq.float_type"
+    RUNTIME_OPERATORS = "ptq.runtime_operators"
+    RECOVERY = "ptq.recovery"
+    RANGES = "ptq.ranges"
+    FLOAT_LAYERS = "ptq.float_layers"
+    RESCALED = "ptq.rescaled"
+    VERSION = "ptq.version"
 
 
 def has_chosen_layers(model: ir.Model) -> bool:
@@ -49,15 +53,15 @@ def has_chosen_layers(model: ir.Model) -> bool:
         >>> text = '''<ir_version: 10, opset_import: ["": 20]>
         ...     g (float[n] x) => (float[n] y) { y = Neg(x) }'''
         >>> model = ir.from_onnx_text(text)
-        >>> model.metadata_props[OVERRIDES] = '[{"match": "quantize", "amax": "max"}]'
+        >>> model.metadata_props[MetadataKey.OVERRIDES] = '[{"match": "quantize", "amax": "max"}]'
         >>> has_chosen_layers(model)
         False
-        >>> model.metadata_props[OVERRIDES] = '[{"match": "head", "quantize": false}]'
+        >>> model.metadata_props[MetadataKey.OVERRIDES] = '[{"match": "head", "quantize": false}]'
         >>> has_chosen_layers(model)
         True
     """
     try:
-        overrides = json.loads(model.metadata_props.get(OVERRIDES, "[]"))
+        overrides = json.loads(model.metadata_props.get(MetadataKey.OVERRIDES, "[]"))
     except (ValueError, RecursionError):
         return False
     tables = overrides if isinstance(overrides, list) else []
@@ -126,7 +130,7 @@ def with_types(model: ir.Model) -> ir.Model:
 
 def is_quantized(model: ir.Model) -> bool:
     """Tell whether a graph holds Q/DQ or integer operators, or ptq wrote it with codebooks alone."""
-    if TARGET in model.metadata_props:
+    if MetadataKey.TARGET in model.metadata_props:
         return True
     return any(is_pair_node(node) or is_integer_operator(node.op_type) for node in every_node(model.graph))
 

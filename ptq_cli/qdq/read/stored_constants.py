@@ -17,7 +17,7 @@ from ptq_cli.models.pair_operators import (
     RECURRENT,
 )
 from ptq_cli.plan.graph_questions import is_constant
-from ptq_cli.plan.left_layers import FLOAT_MODEL
+from ptq_cli.plan.left_layers import PLAIN_FLOAT_MODEL
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
 
 FLOAT_PRODUCTS = {MATMUL_INTEGER: "MatMul", CONV_INTEGER: "Conv"}
@@ -193,7 +193,7 @@ def require_float_weights(model: ir.Model) -> None:
         if node.op_type in RECURRENT and any(map(is_stored_as_product, node.inputs)):
             raise NothingToQuantizeError(
                 f"the model is already quantized: the weights of {node.op_type} '{node.name}' are integers",
-                hint=FLOAT_MODEL,
+                hint=PLAIN_FLOAT_MODEL,
             )
 
 

@@ -20,7 +20,7 @@ from ptq_cli.core.arithmetic import (
 from ptq_cli.core.formats import FLOAT4_E2M1, FLOAT8_E4M3FN, IntegerFormat, PerAxis
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import short_name
-from ptq_cli.models.pair_operators import BLOCK, DOMAIN, FP4_DYNAMIC_QUANTIZE
+from ptq_cli.models.pair_operators import DOMAIN, FP4_BLOCK, FP4_DYNAMIC_QUANTIZE
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.new_nodes import NewNodes, put_in_front
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightChoice, storage_bits
@@ -144,10 +144,10 @@ def _axis_and_size(site: WeightSite) -> tuple[int, int]:
     return site.axis, site.block_size
 
 
-LARGEST = (
+_LARGEST = (
     FLOAT4_E2M1.largest * FLOAT8_E4M3FN.largest
 )  # value times scale of a block, in steps of the one scale
-SMALLEST_SCALE = 2.0**-9  # least E4M3: of a block whose values are near 0 beside those of others
+_SMALLEST_SCALE = 2.0**-9  # least E4M3: of a block whose values are near 0 beside those of others
 
 
 def two_level_scales(amax: FloatArray) -> tuple[np.float32, FloatArray]:
@@ -171,9 +171,9 @@ def two_level_scales(amax: FloatArray) -> tuple[np.float32, FloatArray]:
         (1.0, [448.0, 1.0, 1.0])
     """
     largest = np.max(amax, initial=0.0)
-    one = np.float32(largest / LARGEST if largest > ZERO_AMAX else 1.0)
+    one = np.float32(largest / _LARGEST if largest > ZERO_AMAX else 1.0)
     rounded = round_to_float(amax / (FLOAT4_E2M1.largest * one), FLOAT8_E4M3FN)
-    scales = np.where(amax > 0, np.maximum(rounded, SMALLEST_SCALE), 1.0)
+    scales = np.where(amax > 0, np.maximum(rounded, _SMALLEST_SCALE), 1.0)
     return one, scales.astype(np.float32)
 
 
@@ -211,7 +211,7 @@ class TwoLevelQuantizer:
 
 def _rows(weight: FloatArray, site: WeightSite) -> FloatArray:
     """Return the blocks of a matrix as rows, those of one output after another."""
-    return np.ascontiguousarray(weight.T if site.axis == 0 else weight).reshape(-1, BLOCK)
+    return np.ascontiguousarray(weight.T if site.axis == 0 else weight).reshape(-1, FP4_BLOCK)
 
 
 def add_two_levels(
@@ -245,7 +245,7 @@ def _restored(
 ) -> list[ir.Node]:
     """Make the DequantizeLinears of the scales of blocks, and of values in blocks along the last axis."""
     scales = new.dequantize(blocks, (scale,), f"{prefix}.scales")
-    return [scales, new.dequantize(values, scales.outputs, prefix, -1, BLOCK)]
+    return [scales, new.dequantize(values, scales.outputs, prefix, -1, FP4_BLOCK)]
 
 
 def dynamic_pair(new: NewNodes, value: ir.Value, scale: ir.Value) -> list[ir.Node]:
@@ -254,7 +254,7 @@ def dynamic_pair(new: NewNodes, value: ir.Value, scale: ir.Value) -> list[ir.Nod
     quantize = ir.node(
         FP4_DYNAMIC_QUANTIZE,
         [value, scale],
-        {"axis": -1, "block_size": BLOCK, "scale_type": int(ir.DataType.FLOAT8E4M3FN)},
+        {"axis": -1, "block_size": FP4_BLOCK, "scale_type": int(ir.DataType.FLOAT8E4M3FN)},
         domain=DOMAIN,
         num_outputs=2,
         name=new.claim(f"{prefix}/{FP4_DYNAMIC_QUANTIZE}"),
@@ -264,6 +264,6 @@ def dynamic_pair(new: NewNodes, value: ir.Value, scale: ir.Value) -> list[ir.Nod
     values.type, blocks.type = ir.TensorType(ir.DataType.FLOAT4E2M1), ir.TensorType(ir.DataType.FLOAT8E4M3FN)
     values.shape = value.shape
     if value.shape is not None and isinstance(value.shape[-1], int):
-        blocks.shape = ir.Shape([*list(value.shape)[:-1], value.shape[-1] // BLOCK])
+        blocks.shape = ir.Shape([*list(value.shape)[:-1], value.shape[-1] // FP4_BLOCK])
     new.graph.opset_imports.setdefault(DOMAIN, 1)
     return [quantize, *_restored(new, values, blocks, scale, prefix)]

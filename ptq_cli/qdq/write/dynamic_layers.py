@@ -32,17 +32,17 @@ from ptq_cli.models.pair_operators import (
     CONV_INTEGER,
     DYNAMIC_QUANTIZE,
     MATMUL_INTEGER,
-    MIDDLE,
     OF_LAYER,
     OF_TENSOR,
+    ROW_MIDDLE,
+    ROW_STEPS,
     SMALLEST,
-    STEPS,
 )
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.new_nodes import NewNodes, put_in_front, take_place
 from ptq_cli.recipe.declaration import ROW
 
-BIAS = 2  # input of a Conv or a Gemm
+_BIAS = 2  # input of a Conv or a Gemm
 AXES_AS_INPUT = 18  # the first opset in which ReduceMax takes its axes as an input
 
 
@@ -81,7 +81,7 @@ class DynamicLayers:
             factors = [layer.put("Mul", [floats, scale]), read.scale]
         else:
             factors = [floats, layer.put("Mul", [read.scale, scale])]
-        bias = input_at(node, BIAS)
+        bias = input_at(node, _BIAS)
         if bias is None:
             take_place(node, ir.node("Mul", factors, name=node.name))
             return
@@ -96,7 +96,7 @@ class DynamicLayers:
         return self._integers[key]
 
     def _rows(self, tensor: "_Prefixed", source: ir.Value) -> _Integers:
-        one, middle = self._constant("unit", np.float32(1)), self._constant("middle", np.uint8(MIDDLE))
+        one, middle = self._constant("unit", np.float32(1)), self._constant("middle", np.uint8(ROW_MIDDLE))
         magnitude = tensor.put("Abs", [source])
         if self._new.graph.opset_imports[""] >= AXES_AS_INPUT:
             axes = self._constant("last_axis", np.array([-1], np.int64))
@@ -104,7 +104,7 @@ class DynamicLayers:
         else:
             largest = tensor.put("ReduceMax", [magnitude], attributes={"axes": [-1], "keepdims": 1})
         positive = tensor.put("Max", [largest, self._constant("smallest", np.float32(SMALLEST))])
-        scale = tensor.put("Mul", [positive, self._constant("step", np.float32(1 / STEPS))])
+        scale = tensor.put("Mul", [positive, self._constant("step", np.float32(1 / ROW_STEPS))])
         quotient = tensor.put("Div", [source, scale])
         values = tensor.put("QuantizeLinear", [quotient, one, middle], ir.DataType.UINT8)
         return _Integers(values, middle, scale)

@@ -125,7 +125,7 @@ def write_runtime_operators(model: ir.Model, plan: Plan) -> None:
         model.opset_imports.setdefault(MICROSOFT, 1)
 
 
-Values = npt.NDArray[np.float64]
+TableValues = npt.NDArray[np.float64]
 SHIFT, UPPER = 3.0, 6.0  # HardSwish is ``x * clip(x + 3, 0, 6) / 6``
 
 
@@ -157,17 +157,17 @@ def _whole(format: NumberFormat) -> NumberFormat:
     return format.whole if isinstance(format, IntegerFormat) else format
 
 
-def clamped_sum(x: Values, parameters: QuantParameters) -> Values:
+def clamped_sum(x: TableValues, parameters: QuantParameters) -> TableValues:
     """Return the result of the integer form for values on their grid, before it is quantized."""
     step, whole = gate_step(parameters), _whole(parameters.format)
     gate = np.clip(np.rint((x + SHIFT) / step), 0, whole.qmax - whole.qmin)
-    found: Values = x * (gate * (step / UPPER))
+    found: TableValues = x * (gate * (step / UPPER))
     return found
 
 
-def hard_swish(x: Values) -> Values:
+def hard_swish(x: TableValues) -> TableValues:
     """Return ``x * clip(x + 3, 0, 6) / 6``."""
-    found: Values = x * np.clip(x + SHIFT, 0.0, UPPER) / UPPER
+    found: TableValues = x * np.clip(x + SHIFT, 0.0, UPPER) / UPPER
     return found
 
 

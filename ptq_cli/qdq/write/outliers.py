@@ -8,7 +8,7 @@ import numpy.typing as npt
 from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters
 from ptq_cli.core.formats import Granularity, PerTensor
 
-BLOCK = 1 << 17  # elements that are looked at together: they stay in a core's cache
+_BLOCK = 1 << 17  # elements that are looked at together: they stay in a core's cache
 MOST_RATIO = 64.0  # range's end to the mean beside the largest value: 2 of 127 steps; Laplace weights have 12
 MOST_CHANNEL_RATIO = 16.0  # largest channel's amax to the median one's, where all share a scale: 8 steps
 FEWEST_CHANNELS = 4  # of an axis whose channels are compared
@@ -61,7 +61,7 @@ def magnitudes_of(weight: FloatArray, granularity: Granularity) -> Magnitudes:
     total, nonzero = np.zeros(shape, np.float64), np.zeros(shape, np.int64)
     if weight.ndim == 0:
         return Magnitudes(granularity, np.abs(weight), total + np.abs(weight), nonzero + (weight != 0))
-    rows = max(1, BLOCK * len(weight) // max(weight.size, 1))
+    rows = max(1, _BLOCK * len(weight) // max(weight.size, 1))
     apart = bool(shape) and 0 not in axes  # Each row has numbers of its own.
     block = np.empty((min(rows, len(weight)), *weight.shape[1:]), np.float32)
     for start in range(0, len(weight), rows):

@@ -15,9 +15,9 @@ from ptq_cli.models.graph_reading import RESULT, every_node, input_at
 from ptq_cli.models.pair_operators import dequantized_by
 from ptq_cli.plan.neighbors import moved_to
 from ptq_cli.plan.target.rules import Target
-from ptq_cli.qdq.read.padded_channels import CHANNELS, Space, open_spaces, stored_convs
+from ptq_cli.qdq.read.padded_channels import CHANNEL_AXIS, Space, open_spaces, stored_convs
 from ptq_cli.qdq.read.pair_grids import grid_of
-from ptq_cli.qdq.read.quantized_file import PADDED_CHANNELS
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.qdq.write.new_nodes import NewNodes, new_node, own_graph, put_in_front
 
 MOST_GROWTH = 2.0  # padding to more than so many times the channels costs more than the faster kernel saves
@@ -38,7 +38,7 @@ def pad_channels(model: ir.Model, multiple: int, of_inputs: int) -> None:
         pads += [_pad_entry(new, node, size - space.size) for node in space.entries]
     if padded:
         changed = {name: sizes[name] for name, size in _sizes(graph).items() if size != sizes[name]}
-        model.metadata_props[PADDED_CHANNELS] = json.dumps({"convs": changed, "pads": pads})
+        model.metadata_props[MetadataKey.PADDED_CHANNELS] = json.dumps({"convs": changed, "pads": pads})
 
 
 def _sizes(graph: ir.Graph) -> dict[str, list[int]]:
@@ -71,14 +71,16 @@ def _pad_entry(new: NewNodes, quantize: ir.Node, more: int) -> str:
     value = quantize.outputs[0]
     rank = len(value.shape or ())
     pads = [0] * (2 * rank)
-    pads[rank + CHANNELS] = more
+    pads[rank + CHANNEL_AXIS] = more
     name = new.claim(f"{quantize.name}/Pad")
     constant = new.constant(f"{name}.pads", np.asarray(pads, np.int64))
     readers = list(value.uses())
     inputs = [value, constant, quantize.inputs[2]]
     node = new_node("Pad", inputs, name, dtype=value.dtype, shape=value.shape)
     if value.shape is not None:
-        before = [length - more if index == CHANNELS else length for index, length in enumerate(value.shape)]
+        before = [
+            length - more if index == CHANNEL_AXIS else length for index, length in enumerate(value.shape)
+        ]
         value.shape = ir.Shape(before)
     new.graph.insert_after(quantize, node)
     for reader, index in readers:

@@ -31,7 +31,7 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.write.new_nodes import NewNodes, new_node, own_graph, put_in_front, take_place
 
-WEIGHT = 1  # input of a Gemm or MatMul
+_WEIGHT = 1  # input of a Gemm or MatMul
 LOOKUP = "GatherBlockQuantized"
 HALF_BYTES = (ir.DataType.INT4, ir.DataType.UINT4)
 
@@ -70,7 +70,7 @@ def _follows_blocks(node: ir.Node) -> bool:
 def _reads_blocks(node: ir.Node | None) -> bool:
     if node is None or node.op_type not in ("MatMul", "Gemm"):
         return False
-    dequantize = dequantized_by(input_at(node, WEIGHT))
+    dequantize = dequantized_by(input_at(node, _WEIGHT))
     return dequantize is not None and bool(dequantize.attributes.get_int("block_size", 0))
 
 
@@ -94,7 +94,7 @@ def turn_gemms_of_blocks(model: ir.Model, layers: Collection[str]) -> int:
     count, new = 0, NewNodes(model.graph)
     for node in [item for item in every_node(model.graph) if item.name in layers]:
         is_turned = node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1
-        dequantize = dequantized_by(input_at(node, WEIGHT)) if is_turned else None
+        dequantize = dequantized_by(input_at(node, _WEIGHT)) if is_turned else None
         if dequantize is None or dequantize.attributes.get_int("axis", 1) != 1:
             continue
         attributes = {"axis": 0, "block_size": dequantize.attributes.get_int("block_size", 0)}
@@ -102,7 +102,7 @@ def turn_gemms_of_blocks(model: ir.Model, layers: Collection[str]) -> int:
         name = new.claim(f"{dequantize.name}.turned")
         given: dict[str, Any] = {"dtype": ir.DataType.FLOAT, "shape": values[0].shape}
         restored = new_node(dequantize.op_type, values, name, attributes=attributes, **given)
-        node.replace_input_with(WEIGHT, put_in_front(node, restored))
+        node.replace_input_with(_WEIGHT, put_in_front(node, restored))
         node.attributes.pop("transB")
         _drop(model.graph, dequantize)
         count += 1
@@ -185,8 +185,8 @@ def _write_rows(new: NewNodes, node: ir.Node, dequantize: ir.Node, size: int) ->
     take_place(node, ir.node("Mul", [values, steps], name=node.name))
 
 
-MIDDLE = 128  # zero point of a symmetric range of uint8
-BIAS = 2  # input of a Conv or Gemm
+_MIDDLE = 128  # zero point of a symmetric range of uint8
+_BIAS = 2  # input of a Conv or Gemm
 TINY_BIAS = 1e-30  # changes no float that it is added to, but 0; OpenVINO leaves out a bias of zeros
 
 
@@ -260,7 +260,7 @@ def _converted(
 
 def _restore_bias(new: NewNodes, node: ir.Node) -> None:
     """Store an int32 bias as floats: its scale was made for the grid that the input had before."""
-    value = input_at(node, BIAS) if node.op_type in ("Conv", "ConvTranspose", "Gemm") else None
+    value = input_at(node, _BIAS) if node.op_type in ("Conv", "ConvTranspose", "Gemm") else None
     dequantize = dequantized_by(value)
     source = dequantize.inputs[0] if dequantize is not None else None
     if dequantize is None or source is None or source.const_value is None:
@@ -268,7 +268,7 @@ def _restore_bias(new: NewNodes, node: ir.Node) -> None:
     scale = grid_of(dequantize).scale
     if scale is not None:
         bias = source.const_value.numpy().astype(np.float64) * scale.astype(np.float64)
-        node.replace_input_with(BIAS, new.constant(f"{node.name}.bias.float", bias.astype(np.float32)))
+        node.replace_input_with(_BIAS, new.constant(f"{node.name}.bias.float", bias.astype(np.float32)))
 
 
 def shift_bytes(model: ir.Model) -> None:
@@ -280,7 +280,7 @@ def shift_bytes(model: ir.Model) -> None:
 
     def signed(value: ir.Value) -> ir.Value:
         if value.const_value is not None and value not in shifted:
-            integers = (value.const_value.numpy().astype(np.int16) - MIDDLE).astype(np.int8)
+            integers = (value.const_value.numpy().astype(np.int16) - _MIDDLE).astype(np.int8)
             shifted[value] = new.constant(f"{value.name}.int8", integers)
         return shifted[value]
 
@@ -307,7 +307,9 @@ def shift_bytes(model: ir.Model) -> None:
 def _is_around_middle(node: ir.Node) -> bool:
     zero = input_at(node, 2)
     tensor = zero.const_value if zero is not None else None
-    return tensor is not None and tensor.dtype == ir.DataType.UINT8 and bool(np.all(tensor.numpy() == MIDDLE))
+    return (
+        tensor is not None and tensor.dtype == ir.DataType.UINT8 and bool(np.all(tensor.numpy() == _MIDDLE))
+    )
 
 
 def give_biases(model: ir.Model, target: Target) -> None:
@@ -325,10 +327,10 @@ def give_biases(model: ir.Model, target: Target) -> None:
         }
         integers = constant_shape(weight.inputs[0]) if weight is not None else ()
         is_integer = bool(integers) and dequantized_by(node.inputs[0]) is not None
-        if is_integer and not is_quantized and _adds_nothing(input_at(node, BIAS)):
+        if is_integer and not is_quantized and _adds_nothing(input_at(node, _BIAS)):
             bias = np.full(integers[rule.weight_axis], TINY_BIAS, np.float32)
-            node.resize_inputs(BIAS + 1)
-            node.replace_input_with(BIAS, new.constant(f"{node.name}.bias", bias))
+            node.resize_inputs(_BIAS + 1)
+            node.replace_input_with(_BIAS, new.constant(f"{node.name}.bias", bias))
     remove_unused(model)
 
 

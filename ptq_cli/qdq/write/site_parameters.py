@@ -32,9 +32,9 @@ from ptq_cli.qdq.write.weight_quantizer import (
 )
 from ptq_cli.recipe.sections import AmaxSettings
 
-Decide = Callable[[ActivationSite], QuantParameters]
+_Decide = Callable[[ActivationSite], QuantParameters]
 QuantizerOf = Callable[[WeightSite], WeightQuantizer]
-INT32 = np.iinfo(np.int32)
+_INT32 = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -114,7 +114,7 @@ class DecidedBias:
         """
         values = np.broadcast_to(values, np.broadcast_shapes(values.shape, scale.shape))
         steps = np.rint(values.astype(np.float64) / scale.astype(np.float64))
-        return cls(np.clip(steps, INT32.min, INT32.max).astype(np.int32), scale)
+        return cls(np.clip(steps, _INT32.min, _INT32.max).astype(np.int32), scale)
 
     @property
     def values(self) -> npt.NDArray[np.float64]:
@@ -197,7 +197,7 @@ BY_MAX = ScaledQuantizer(AmaxSettings(weight_method="max"))
 def decide_all(
     model: ir.Model,
     plan: Plan,
-    decide: Decide,
+    decide: _Decide,
     quantizer_of: QuantizerOf = lambda _: BY_MAX,
     keep: WeightStorage = in_memory,
 ) -> Parameters:

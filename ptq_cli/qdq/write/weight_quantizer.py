@@ -23,7 +23,7 @@ from ptq_cli.amax.decide import ANY_SCALE, ScaleRules
 from ptq_cli.amax.weight_ranges import WeightRanges, choose_weight_ranges
 from ptq_cli.core.arithmetic import FloatArray, QuantParameters, quantize, scale_from_amax
 from ptq_cli.core.compiled import compiled
-from ptq_cli.core.formats import Granularity, IntegerFormat, PerAxes, PerAxis, PerTensor
+from ptq_cli.core.formats import BYTE, Granularity, IntegerFormat, PerAxes, PerAxis, PerTensor
 from ptq_cli.core.pair_sums import PairRule, mates_along, within_pairs
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import ConstantsFile, named_alike, release_tensor
@@ -33,10 +33,10 @@ from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.new_nodes import NewNodes
 from ptq_cli.recipe.sections import AmaxSettings
 
-Float64s = npt.NDArray[np.float64]
+_Float64s = npt.NDArray[np.float64]
 
-SPATIAL = 2  # the first axis of a Conv's weight that is one of its filter
-HALF = 0.5  # steps
+_SPATIAL = 2  # the first axis of a Conv's weight that is one of its filter
+_HALF = 0.5  # steps
 COUNTED = 1.5  # steps; a larger error is that of a value that the range cuts off: nothing makes up for it
 
 
@@ -69,7 +69,7 @@ def preserve_sums(
     shape = [1 if index == axis else size for index, size in enumerate(weight.shape)]
     mates = np.empty((codes.shape[1], 0), np.int64) if rule is None else mates_along(rule, shape)
     ends = np.array([parameters.integers.qmin, parameters.integers.qmax, rule.largest if rule else np.inf])
-    filter_size = int(np.prod(weight.shape[SPATIAL:]))
+    filter_size = int(np.prod(weight.shape[_SPATIAL:]))
     if filter_size > 1:
         make_up(exact, codes, filter_size, ends, mates)
     make_up(exact, codes, codes.shape[1], ends, mates)
@@ -78,7 +78,7 @@ def preserve_sums(
 
 @compiled
 def make_up(
-    exact: Float64s, codes: Float64s, size: int, ends: Float64s, mates: npt.NDArray[np.int64]
+    exact: _Float64s, codes: _Float64s, size: int, ends: _Float64s, mates: npt.NDArray[np.int64]
 ) -> None:  # pragma: no cover - compiled
     """Round values of each group the other way, until their errors add up to less than half a step.
 
@@ -99,7 +99,7 @@ def make_up(
                 for i in range(first, first + size):
                     # How far the weight lies on the side that it would be rounded to.
                     gain = step * (exact[channel, i] - codes[channel, i])
-                    if gain <= best or gain > HALF:
+                    if gain <= best or gain > _HALF:
                         continue
                     code = codes[channel, i] + step
                     fits = ends[0] <= code <= ends[1]
@@ -113,7 +113,7 @@ def make_up(
                 codes[channel, chosen] += step
 
 
-BYTE, HALF_BYTE, QUARTER_BYTE = 8, 4, 2
+HALF_BYTE, QUARTER_BYTE = 4, 2
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -279,7 +279,7 @@ def granularity_of(site: WeightSite) -> Granularity:
 
 
 PACKED_OPSET = 21  # the first in which Cast reads INT4 and UINT4
-PART = 1 << 20  # integers that are packed at once: whole bytes of them
+_PART = 1 << 20  # integers that are packed at once: whole bytes of them
 
 
 def add_integers(graph: ir.Graph, name: str, array: Array, bits: int) -> ir.Value:
@@ -371,5 +371,5 @@ def _blocks(array: Array, dtype: ir.DataType, is_packed: bool) -> Iterator[bytes
     if not is_packed:
         yield flat.view(np.uint8).data
         return
-    for start in range(0, flat.size, PART):
-        yield ir.Tensor(flat[start : start + PART].astype(dtype.numpy()), dtype=dtype).tobytes()
+    for start in range(0, flat.size, _PART):
+        yield ir.Tensor(flat[start : start + _PART].astype(dtype.numpy()), dtype=dtype).tobytes()

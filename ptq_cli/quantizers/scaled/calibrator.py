@@ -12,7 +12,7 @@ from ptq_cli.core.errors import AxisError, QuantizerShapeError, QuantizerValueEr
 from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.recipe.sections import AmaxSettings
 
-Axes = int | Sequence[int] | None
+_Axes = int | Sequence[int] | None
 
 
 class Calibrator:
@@ -71,7 +71,7 @@ class Calibrator:
         return torch.tensor(found, dtype=torch.float32).reshape(self._shape)
 
 
-def reduce_amax(x: torch.Tensor, axis: Axes = None, keepdims: bool = True) -> torch.Tensor:
+def reduce_amax(x: torch.Tensor, axis: _Axes = None, keepdims: bool = True) -> torch.Tensor:
     """The largest magnitude over ``axis``, without a gradient.
 
     Args:
@@ -106,7 +106,7 @@ def reduce_amax(x: torch.Tensor, axis: Axes = None, keepdims: bool = True) -> to
     return magnitudes.reshape([size for index, size in enumerate(magnitudes.shape) if index not in axes])
 
 
-def _axes(x: torch.Tensor, axis: Axes) -> list[int]:
+def _axes(x: torch.Tensor, axis: _Axes) -> list[int]:
     if axis is None:
         return list(range(x.ndim))
     named = [axis] if isinstance(axis, int) else list(axis)

@@ -12,7 +12,7 @@ from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 E4M3 = (4, 3)  # ``num_bits`` of a float8 with 4 bits of exponent and 3 of mantissa.
 
 Bits = int | tuple[int, int]
-Axis = int | tuple[int, ...] | None
+_Axis = int | tuple[int, ...] | None
 AmaxArray = npt.NDArray[np.float32]
 
 
@@ -51,7 +51,7 @@ class ScaledQuantDescriptor:
     num_bits: Bits = 8
     name: str | None = None
     fake_quant: bool = True
-    axis: Axis = None
+    axis: _Axis = None
     amax: AmaxArray | float | list[Any] | None = None
     learn_amax: bool = False
     scale_amax: float | None = None

@@ -309,7 +309,7 @@ def _affine_values(
     return rounded_steps(x, scale).clamp_(low, high).mul_(scale).add_(0.0)
 
 
-Gradients = tuple[torch.Tensor | None, ...]
+_Gradients = tuple[torch.Tensor | None, ...]
 
 
 class _Learned(torch.autograd.Function):
@@ -320,7 +320,7 @@ class _Learned(torch.autograd.Function):
         return fresh(values_of(x, amax, format))
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> Gradients:
+    def backward(ctx: Any, *grad_outputs: torch.Tensor) -> _Gradients:
         x, amax = ctx.saved_tensors
         wide, bound = x.to(torch.float32), amax.to(torch.float32)
         inside = (wide >= -bound) & (wide <= bound)

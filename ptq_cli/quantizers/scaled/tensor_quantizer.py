@@ -17,8 +17,8 @@ from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize_to, learned_fake_quantize, quantize_to
 from ptq_cli.recipe.sections import AmaxSettings
 
-State = Literal["calibrating", "quantizing", "disabled"]
-STATES: tuple[State, ...] = get_args(State)
+_State = Literal["calibrating", "quantizing", "disabled"]
+STATES: tuple[_State, ...] = get_args(_State)
 
 Output = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
@@ -59,7 +59,7 @@ class TensorQuantizer(nn.Module):
 
     def __init__(self, descriptor: QuantDescriptor | None = None) -> None:
         super().__init__()
-        self._state: State = "quantizing"
+        self._state: _State = "quantizing"
         self._calibrator: Calibrator | None = None
         self._device = torch.device("cpu")
         self._describe(descriptor or QuantDescriptor())
@@ -67,12 +67,12 @@ class TensorQuantizer(nn.Module):
             self.set_amax(torch.tensor(self.descriptor.amax))
 
     @property
-    def state(self) -> State:
+    def state(self) -> _State:
         """What it does with a tensor."""
         return self._state
 
     @state.setter
-    def state(self, state: State) -> None:
+    def state(self, state: _State) -> None:
         require_known("state", state, STATES)
         if state == "calibrating" and self._calibrator is None:
             self._calibrator = Calibrator(self.descriptor.calib_method, self._kept)

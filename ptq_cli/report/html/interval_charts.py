@@ -135,7 +135,7 @@ def _path(points: Sequence[tuple[int, float]], along: Scale, up: Scale) -> str:
 
 
 STRIP_WIDTH, STRIP_MARGIN = 180.0, 6.0
-MOST_CLASSES = 100
+_MOST_CLASSES = 100
 Domain = tuple[float, float]
 
 
@@ -218,7 +218,7 @@ def _paired_row(metric: Measurement, drop: float, label: str, domain: Domain | N
         pytorch_value=format_value(metric.pytorch_value, metric.unit),
         made_by=_made_by(metric),
         classes=_class_rows(metric),
-        classes_left_out=max(len(metric.by_class) - MOST_CLASSES, 0),
+        classes_left_out=max(len(metric.by_class) - _MOST_CLASSES, 0),
     )
 
 
@@ -232,7 +232,7 @@ def _made_by(metric: Measurement) -> str:
 
 def _class_rows(metric: Measurement) -> tuple[MetricRow, ...]:
     """Classes with the largest drops, the largest first."""
-    worst = sorted(metric.by_class, key=lambda one: -one.drop)[:MOST_CLASSES]
+    worst = sorted(metric.by_class, key=lambda one: -one.drop)[:_MOST_CLASSES]
     domain = _drop_domain(worst)
     return tuple(
         MetricRow(

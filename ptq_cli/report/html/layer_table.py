@@ -14,7 +14,7 @@ from ptq_cli.report.html.fact_rows import Evidence, LayerEvidence, TensorEvidenc
 from ptq_cli.report.text.numbers import format_drop, format_range, format_share
 
 DTYPE = "Dtype"
-NOT_FINITE = "NaN"
+_NOT_FINITE = "NaN"
 LAST = 1e99  # sort key of a cell without a number, which comes after all numbers
 
 
@@ -143,7 +143,7 @@ class Ranking:
         if value is None:
             return Cell("", LAST)
         if math.isnan(value):
-            return Cell(NOT_FINITE, LAST / 10 if self.metric else -LAST)
+            return Cell(_NOT_FINITE, LAST / 10 if self.metric else -LAST)
         return Cell(format_drop(value, self.unit) if self.metric else f"{value:.1f} dB", value)
 
 
@@ -197,7 +197,7 @@ def decibel_cell(value: float | None) -> Cell:
     if value is None:
         return Cell("", LAST)
     if math.isnan(value):
-        return Cell(NOT_FINITE, -LAST)
+        return Cell(_NOT_FINITE, -LAST)
     return Cell("exact" if value == math.inf else f"{value:.1f} dB", bounded(value))
 
 

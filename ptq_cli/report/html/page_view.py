@@ -38,7 +38,7 @@ from ptq_cli.report.text.summary import (
     verdict_line,
 )
 
-MOST_LAYERS = 3000
+_MOST_LAYERS = 3000
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
 """Longest name and text on the page, in characters; ONNX does not limit names."""
 NOT_ANALYZED = (
@@ -88,7 +88,7 @@ def _page(found: PageInput) -> dict[str, Any]:
     float_bytes, quantized_bytes = report.model.float_bytes, report.model.quantized_model.bytes
     paired, compared = metric_rows(report)
     changes = change_view(found.changes) if found.changes is not None else None
-    layers = report.layers[:MOST_LAYERS]
+    layers = report.layers[:_MOST_LAYERS]
     larger = max(float_bytes, quantized_bytes)
     return {
         "title": Path(report.model.source).name or report.model.source,
@@ -204,8 +204,8 @@ def render_comparison(
         "models": trade_off_table(found),
         "metrics": change_table(changes) if changes is not None else None,
         "differences": difference_table(changes) if changes is not None else None,
-        "layers": layer_changes(layers[:MOST_LAYERS]),
-        "layers_left_out": max(0, len(layers) - MOST_LAYERS),
+        "layers": layer_changes(layers[:_MOST_LAYERS]),
+        "layers_left_out": max(0, len(layers) - _MOST_LAYERS),
         "analyzed": changes is not None and changes.worse_layers is not None,
     }
     return render("comparison.html.jinja", page)

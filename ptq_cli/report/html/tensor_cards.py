@@ -10,12 +10,12 @@ from ptq_cli.report.html.interval_charts import Scale, Tick
 from ptq_cli.report.text.numbers import format_decibels, format_range, format_share
 
 WIDTH, HEIGHT = 360.0, 96.0  # size of the bars, in units of the drawing
-ROW, AXIS = 14.0, 20.0  # height of a method's row below the bars, and of the axis
-LEFT = 76.0  # width of the column of method names
+_ROW, AXIS = 14.0, 20.0  # height of a method's row below the bars, and of the axis
+_LEFT = 76.0  # width of the column of method names
 
 
 @dataclass(frozen=True, kw_only=True)
-class Span:
+class _Span:
     """A method's range as positions in the drawing, and as text."""
 
     method: str
@@ -36,8 +36,8 @@ class TensorCard:
     name: str
     format: str
     range: str
-    chosen: Span
-    spans: tuple[Span, ...]
+    chosen: _Span
+    spans: tuple[_Span, ...]
     bars: str
     is_log: bool
     ticks: tuple[Tick, ...]
@@ -59,11 +59,11 @@ def _card(anchor: int, tensor: TensorEvidence, analyzed: TensorAnalysis | None) 
     # The drawing covers the values seen, and the chosen range unless it is far wider.
     low = min(tensor.low, max(tensor.chosen.low, 2 * tensor.low))
     high = max(tensor.high, min(tensor.chosen.high, 2 * tensor.high))
-    scale = Scale(low=low, high=high, start=LEFT, end=WIDTH - 8)
+    scale = Scale(low=low, high=high, start=_LEFT, end=WIDTH - 8)
     bars, is_log = _bars(tensor, scale)
-    first = HEIGHT + ROW
+    first = HEIGHT + _ROW
     spans = tuple(
-        _span(item, tensor.values, scale, first + index * ROW, chosen=item.method == tensor.chosen.method)
+        _span(item, tensor.values, scale, first + index * _ROW, chosen=item.method == tensor.chosen.method)
         for index, item in enumerate(tensor.ranges, 1)
     )
     return TensorCard(
@@ -76,7 +76,7 @@ def _card(anchor: int, tensor: TensorEvidence, analyzed: TensorAnalysis | None) 
         bars=bars,
         is_log=is_log,
         ticks=scale.ticks(5),
-        height=first + len(spans) * ROW + AXIS,
+        height=first + len(spans) * _ROW + AXIS,
         facts=tuple(_facts(tensor, analyzed)),
         finding=analyzed.finding if analyzed is not None else "",
         remedy=analyzed.remedy if analyzed is not None else "",
@@ -93,8 +93,8 @@ def _facts(tensor: TensorEvidence, analyzed: TensorAnalysis | None) -> list[str]
     return facts
 
 
-def _span(item: MethodRange, values: int, scale: Scale, y: float, *, chosen: bool) -> Span:
-    return Span(
+def _span(item: MethodRange, values: int, scale: Scale, y: float, *, chosen: bool) -> _Span:
+    return _Span(
         method=item.method,
         y=y,
         low=scale.at(item.low),

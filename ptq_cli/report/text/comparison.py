@@ -13,7 +13,7 @@ from ptq_cli.evaluation.report_changes import (
 from ptq_cli.report.text.numbers import INTERVAL, Row, Table, format_drop, format_interval, format_value
 
 DIGEST_LENGTH, SHOWN_DIGEST = 64, 12
-MOST_LAYERS = 20  # layers that a table shows at most; --json has all of them
+_MOST_LAYERS = 20  # layers that a table shows at most; --json has all of them
 BEST = "best: no other model here is as good and smaller (size), or as good and faster (time)"
 
 
@@ -68,7 +68,7 @@ def worse_table(comparison: ReportChanges) -> Table:
             format_value(loss.after, "decibel"),
             format_drop(loss.worse_by, "decibel"),
         )
-        for loss in (comparison.worse_layers or ())[:MOST_LAYERS]
+        for loss in (comparison.worse_layers or ())[:_MOST_LAYERS]
     )
     return Table(("layer that got worse", "op", "before", "after", "worse by"), rows)
 
@@ -78,7 +78,7 @@ def worse_line(comparison: ReportChanges) -> str:
     found = comparison.worse_layers
     if found is None:
         return "layers: not compared; run `ptq analyze` for both runs to see which layers got worse"
-    more = f", {len(found) - MOST_LAYERS} of them not shown" if len(found) > MOST_LAYERS else ""
+    more = f", {len(found) - _MOST_LAYERS} of them not shown" if len(found) > _MOST_LAYERS else ""
     return f"layers whose output lost more than {WORSE_BY_DB:g} dB: {len(found)}{more}"
 
 

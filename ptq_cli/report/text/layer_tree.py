@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-PARTS = re.compile(r"[^./]+[./]?|[./]")
-NUMBERS = re.compile(r"[0-9]+")
+_PARTS = re.compile(r"[^./]+[./]?|[./]")
+_NUMBERS = re.compile(r"[0-9]+")
 NAMED = re.compile(r"'[^']*'|(?<=part of )\S+|(?<=bias of )[^\s,]+")
 LONGEST_PERIOD = 64  # most nodes of a repeated block that has no name of its own
-MOST_ROWS = 60
+MOST_TREE_ROWS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +73,12 @@ def layer_tree(layers: Sequence[TreeLayer], depth: int | None = None) -> tuple[l
         return list(_rows(root, depth)), depth
     deepest = 1
     rows = list(_rows(root, None))
-    if len(rows) <= MOST_ROWS:
+    if len(rows) <= MOST_TREE_ROWS:
         return rows, None
     rows = list(_rows(root, 1))
     while True:
         further = list(_rows(root, deepest + 1))
-        if len(further) > MOST_ROWS or len(further) == len(rows):
+        if len(further) > MOST_TREE_ROWS or len(further) == len(rows):
             return rows, deepest
         rows, deepest = further, deepest + 1
 
@@ -87,7 +87,7 @@ def _build(layers: Sequence[TreeLayer]) -> _Module:
     root = _Module("")
     for layer in layers:
         here = root
-        parts = PARTS.findall(layer.name) or [layer.name]
+        parts = _PARTS.findall(layer.name) or [layer.name]
         for part in parts[:-1]:
             # A dot and a slash separate modules alike: "0.conv" and "0/Add" are both in module "0".
             here = here.children.setdefault((part.rstrip("./"), False), _Module(part))
@@ -108,11 +108,11 @@ def _joined(module: _Module) -> _Module:
     return _Module(module.label, module.layer, children)
 
 
-Signature = tuple[object, ...]
+_Signature = tuple[object, ...]
 
 
-def _signature(module: _Module) -> Signature:
-    label = NUMBERS.sub("#", module.label)
+def _signature(module: _Module) -> _Signature:
+    label = _NUMBERS.sub("#", module.label)
     if module.layer is not None:
         layer = module.layer
         sizes = (layer.output, layer.parameters, layer.multiply_accumulates)
@@ -122,7 +122,7 @@ def _signature(module: _Module) -> Signature:
 
 def _rows(module: _Module, depth: int | None, level: int = 0) -> Iterator[TreeRow]:
     children = list(module.children.values())
-    numbers: dict[Signature, int] = {}
+    numbers: dict[_Signature, int] = {}
     signs = [numbers.setdefault(_signature(child), len(numbers)) for child in children]
     start = 0
     while start < len(children):
@@ -177,8 +177,8 @@ def _parameters(layers: Sequence[TreeLayer]) -> int:
 
 def _differing(first: str, last: str) -> str:
     """Part of the last name that differs from the first: the number."""
-    if NUMBERS.sub("#", first) != NUMBERS.sub("#", last):
+    if _NUMBERS.sub("#", first) != _NUMBERS.sub("#", last):
         return last
-    pairs = zip(NUMBERS.findall(first), NUMBERS.findall(last), strict=True)
+    pairs = zip(_NUMBERS.findall(first), _NUMBERS.findall(last), strict=True)
     changed = [after for before, after in pairs if before != after]
     return changed[0] if len(changed) == 1 else last

@@ -146,7 +146,7 @@ def _details(title: str, body: str) -> str:
 
 REFERENCES = {"float": "the float model", "written": "the file as it is written"}
 """What SQNR is measured against, by what the manifest calls it."""
-COLUMNS = (
+_COLUMNS = (
     "device",
     "runtime",
     "exact kernels",
@@ -163,7 +163,7 @@ KERNEL_COLUMNS = ("kernel", "type", "differ", "steps")
 
 def device_table(result: DeviceAnswers) -> Table:
     """A row for each device."""
-    return Table(COLUMNS, tuple(_device_row(item) for item in result.devices))
+    return Table(_COLUMNS, tuple(_device_row(item) for item in result.devices))
 
 
 def _device_row(item: DeviceAnswer) -> tuple[str, ...]:

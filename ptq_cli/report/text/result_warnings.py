@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from ptq_cli.core.words import few, format_bytes
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.measurement import Measurement
-from ptq_cli.evaluation.document.report_document import NOTHING, LayerEntry, Saturation
-from ptq_cli.plan.left_layers import FLOAT_MODEL
+from ptq_cli.evaluation.document.report_document import NO_SATURATION, LayerEntry, Saturation
+from ptq_cli.plan.left_layers import PLAIN_FLOAT_MODEL
 from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT
 from ptq_cli.qdq.proof.target_faults import Fault
-from ptq_cli.qdq.read.quantized_file import AMAX_METHOD, FLOAT_LAYERS
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.report.text.numbers import format_value, share_of_float
 from ptq_cli.runtime.narrow_types import has_four_bits
 
@@ -19,9 +19,9 @@ FEWEST_IN_INTEGERS = 0.5  # share of the multiply-accumulates
 LOWEST_SQNR_DB = 15.0
 RECOVERED_SQNR_DB = 20.0  # what an output should have if layers were left in float for it
 BY_MSE = "ptq export --amax mse decides ranges by the mean squared error"
-EXCLUDE = "ptq export --exclude LAYER keeps a layer in float"
+_EXCLUDE = "ptq export --exclude LAYER keeps a layer in float"
 ANALYZE = "ptq analyze names the layers that lose most"
-MOST_REASONS = 3
+_MOST_REASONS = 3
 EVERYTHING = "ptq export --prefer size quantizes every layer that the target can"
 WORTHLESS = "quantizing it "  # begins the reason of a layer that would save neither bytes nor time
 SPEED = "ptq bench shows whether it is faster"
@@ -30,15 +30,15 @@ SATURATING = (
     "or run this file on a processor with VNNI",
 )
 BY_LATENCY = "faster in float here"  # begins the reason of a layer that an export placed by latency
-Work = Mapping[str, int | None]  # multiply-accumulates by the name of a layer; None if they are not known
+_Work = Mapping[str, int | None]  # multiply-accumulates by the name of a layer; None if they are not known
 
 
 def result_warnings(
     sizes: tuple[int, int],
     layers: Sequence[LayerEntry],
-    work: Work,
+    work: _Work,
     metrics: Sequence[Measurement] = (),
-    saturation: Saturation = NOTHING,
+    saturation: Saturation = NO_SATURATION,
     origin: Mapping[str, str] | None = None,
 ) -> tuple[ReportWarning, ...]:
     """Warnings about a quantized model, each with its reasons and what to try.
@@ -51,7 +51,7 @@ def result_warnings(
     """
     origin = origin or {}
     more = _more_in_float(origin)
-    hints = (*more, ANALYZE, *(() if origin.get(AMAX_METHOD) == "mse" else (BY_MSE,)), EXCLUDE)
+    hints = (*more, ANALYZE, *(() if origin.get(MetadataKey.AMAX_METHOD) == "mse" else (BY_MSE,)), _EXCLUDE)
     lowest_db = RECOVERED_SQNR_DB if more else LOWEST_SQNR_DB
     # Other options help no sum that saturates.
     hints = SATURATING if saturation.saturating else hints
@@ -64,7 +64,7 @@ def result_warnings(
 
 def recovery_warnings(origin: Mapping[str, str]) -> tuple[ReportWarning, ...]:
     """A warning if layers in float have not brought a file's outputs to 20 dB, from its metadata."""
-    found = json.loads(origin.get(FLOAT_LAYERS, "{}"))
+    found = json.loads(origin.get(MetadataKey.FLOAT_LAYERS, "{}"))
     reached = found.get("reached_db")
     if reached is None or reached >= RECOVERED_SQNR_DB:
         return ()
@@ -78,7 +78,7 @@ def recovery_warnings(origin: Mapping[str, str]) -> tuple[ReportWarning, ...]:
 def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
     """Hint with the layers that ``--recover float`` would have left in float with more time."""
     try:
-        found = json.loads(origin.get(FLOAT_LAYERS, "{}"))
+        found = json.loads(origin.get(MetadataKey.FLOAT_LAYERS, "{}"))
         more, now = found["more"], found["reached_db"]
         names, share, reached = list(map(str, more["layers"])), float(more["slower"]), float(more["sqnr_db"])
         dynamic = len(more.get("dynamic", ()))
@@ -88,7 +88,7 @@ def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
     if now is not None and reached <= now:  # Recovery of weights has won more than they would.
         return ()
     does = [f"finds ranges at each run for {dynamic} layer{'s' if dynamic > 1 else ''}"] if dynamic else []
-    does += [f"leaves {few(names, MOST_REASONS)} in float"] if names else []
+    does += [f"leaves {few(names, _MOST_REASONS)} in float"] if names else []
     return (
         f"ptq export --set recovery.float_time={percent / 100:g} {' and '.join(does)}: about "
         f"{reached:.1f} dB, for {percent} % more time",
@@ -110,9 +110,9 @@ def fault_warnings(faults: Sequence[Fault], target: str) -> tuple[ReportWarning,
     """A warning if a file that was quantized in part breaks rules of its target."""
     if not faults:
         return ()
-    texts = few([fault.text for fault in faults], MOST_REASONS)
+    texts = few([fault.text for fault in faults], _MOST_REASONS)
     message = f"what was quantized already, and is kept, breaks rules of {target}: {texts}"
-    return (ReportWarning("broken_rules", message, ("ptq verify lists them, and fails", FLOAT_MODEL)),)
+    return (ReportWarning("broken_rules", message, ("ptq verify lists them, and fails", PLAIN_FLOAT_MODEL)),)
 
 
 def arithmetic_warnings(content: bytes) -> tuple[ReportWarning, ...]:
@@ -137,7 +137,7 @@ def left_out_warnings(left_out: Mapping[str, str]) -> tuple[ReportWarning, ...]:
     )
 
 
-def share_in_integers(layers: Sequence[LayerEntry], work: Work) -> float | None:
+def share_in_integers(layers: Sequence[LayerEntry], work: _Work) -> float | None:
     """Share of the known multiply-accumulates that are in integers; None if there are none.
 
     Example:
@@ -150,7 +150,7 @@ def share_in_integers(layers: Sequence[LayerEntry], work: Work) -> float | None:
 
 
 def _size_warnings(
-    sizes: tuple[int, int], layers: Sequence[LayerEntry], work: Work
+    sizes: tuple[int, int], layers: Sequence[LayerEntry], work: _Work
 ) -> Iterator[ReportWarning]:
     before, after = sizes
     # What was asked to read floats needs no warning.
@@ -183,7 +183,7 @@ def _low_sqnr(
             yield ReportWarning("low_sqnr", message, hints)
 
 
-def _in_float(layers: Sequence[LayerEntry], work: Work) -> str:
+def _in_float(layers: Sequence[LayerEntry], work: _Work) -> str:
     """Reasons why layers that compute are in float, the largest share of the work first."""
     total = sum(work.get(layer.name) or 0 for layer in layers)
     sums: dict[tuple[str, str], int] = {}
@@ -193,8 +193,8 @@ def _in_float(layers: Sequence[LayerEntry], work: Work) -> str:
             key = (layer.op, BY_LATENCY if layer.reason.startswith(BY_LATENCY) else layer.reason)
             sums[key] = sums.get(key, 0) + count
     ordered = sorted(sums, key=lambda key: -sums[key])
-    texts = [f"{_percent(sums[key] / total)} {key[0]}: {key[1]}" for key in ordered[:MOST_REASONS]]
-    rest = sum(sums[key] for key in ordered[MOST_REASONS:])
+    texts = [f"{_percent(sums[key] / total)} {key[0]}: {key[1]}" for key in ordered[:_MOST_REASONS]]
+    rest = sum(sums[key] for key in ordered[_MOST_REASONS:])
     return "; ".join([*texts, *([f"{_percent(rest / total)} for other reasons"] if rest else [])])
 
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.analysis_document import Analysis
-from ptq_cli.evaluation.document.ladder import INTERRUPTED, BudgetCheck, Ladder, LadderStep
+from ptq_cli.evaluation.document.ladder import LADDER_INTERRUPTED, BudgetCheck, Ladder, LadderStep
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.text.numbers import (
@@ -20,7 +20,7 @@ from ptq_cli.report.text.numbers import (
     share_of_float,
 )
 
-MOST_CLASSES = 20  # classes that a table shows at most; report.json has all of them
+_MOST_CLASSES = 20  # classes that a table shows at most; report.json has all of them
 
 
 def verdict_line(report: Report) -> str:
@@ -84,7 +84,7 @@ def class_table(report: Report) -> Table:
             format_drop(found.drop, "share"),
             format_interval(found.drop_interval, "share"),
         )
-        for found in sorted(classes, key=lambda found: -found.drop)[:MOST_CLASSES]
+        for found in sorted(classes, key=lambda found: -found.drop)[:_MOST_CLASSES]
     )
     return Table(("class", "samples", "float", "quantized", "drop", INTERVAL), rows)
 
@@ -360,6 +360,6 @@ def verdict_of(ladder: Ladder) -> str:
         )
     count = len(ladder.steps)
     best = f"{ladder.best.name} is the best of {count} candidate{'' if count == 1 else 's'}"
-    if ladder.stopped == INTERRUPTED:
+    if ladder.stopped == LADDER_INTERRUPTED:
         return f"the budget is not kept yet: {best} so far"
     return f"BUDGET MISSED: {best}; {ladder.stopped}"

@@ -15,7 +15,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.runtime.session import Session
 
 Tensor = Any  # an array, or a tensor on the model's device; both have a ``shape``
-Run = Callable[[Mapping[str, Array]], Sequence[Tensor]]
+RunTapped = Callable[[Mapping[str, Array]], Sequence[Tensor]]
 
 
 def whole(batch: Batch) -> Sequence[Batch]:
@@ -53,7 +53,7 @@ class ForwardPass:
     """
 
     taps: tuple[str, ...]
-    run: Run
+    run: RunTapped
     recycle: Callable[[Sequence[Tensor]], None] = forget
     in_model_order: Callable[[str, Tensor], Array] = as_it_is
     by_channels: Callable[[str, Tensor], Array] = as_it_is
@@ -165,7 +165,7 @@ def _same(one: Array, other: Array) -> bool:
 
 
 DEVICE_PIECES = PieceSize(512 << 20)  # two runs are held: enough to keep a GPU at work
-AT_ONCE = 2  # one is run while the tensors of another are counted
+_AT_ONCE = 2  # one is run while the tensors of another are counted
 
 
 class DeviceModel:
@@ -191,7 +191,7 @@ class DeviceModel:
         turn = ForwardPass(
             taps=self._taps, run=self.run, in_model_order=lambda _name, tensor: as_array(tensor)
         )
-        return Forward((turn,), AT_ONCE, self.split)
+        return Forward((turn,), _AT_ONCE, self.split)
 
     def run(self, inputs: Mapping[str, Array]) -> list[torch.Tensor]:
         """Return the tapped tensors, on the device."""

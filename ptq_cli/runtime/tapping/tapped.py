@@ -32,7 +32,7 @@ from ptq_cli.runtime.tapping.pieces import (
 )
 
 LARGEST_BLOCK = 16
-BLOCKS = (LARGEST_BLOCK, 8, 4)
+_BLOCKS = (LARGEST_BLOCK, 8, 4)
 _DOMAIN = "com.microsoft.nchwc"
 BlockedTaps = tuple[Session, list[int]]  # and the indices of outputs in blocks
 
@@ -95,7 +95,7 @@ def block_of(blocked: Array, plain: Array) -> int | None:
     """
     if blocked.shape != plain.shape or blocked.ndim != 4:
         return None
-    return next((block for block in BLOCKS if _same(unblock(blocked, block), plain)), None)
+    return next((block for block in _BLOCKS if _same(unblock(blocked, block), plain)), None)
 
 
 def unblock(blocked: Array, block: int) -> Array:
@@ -121,11 +121,11 @@ def _same(one: Array, other: Array) -> bool:
     return bool(np.array_equal(one.view(np.uint32), np.ascontiguousarray(other).view(np.uint32)))
 
 
-ALIGNMENT = 64  # bytes of a cache line
-Kind = tuple[np.dtype[np.generic], tuple[int, ...]]  # dtype and shape of an array
+_ALIGNMENT = 64  # bytes of a cache line
+_Kind = tuple[np.dtype[np.generic], tuple[int, ...]]  # dtype and shape of an array
 
 
-class Arrays(list[Array]):
+class TappedArrays(list[Array]):
     """Arrays that share one piece of memory.
 
     Attributes:
@@ -134,7 +134,7 @@ class Arrays(list[Array]):
         binding: what binds them to the session that wrote into them last, or None.
     """
 
-    def __init__(self, memory: Array, kinds: Sequence[Kind], starts: Sequence[int]) -> None:
+    def __init__(self, memory: Array, kinds: Sequence[_Kind], starts: Sequence[int]) -> None:
         self.memory, self.kinds = memory, kinds
         self.words = memory.view(np.uint32)
         self.spans: list[tuple[int, int] | None] = []
@@ -151,9 +151,9 @@ class Buffers:
     """Hands out memory, and takes it back."""
 
     def __init__(self) -> None:
-        self._free: list[Arrays] = []
+        self._free: list[TappedArrays] = []
 
-    def take(self, kinds: Sequence[Kind]) -> Arrays:
+    def take(self, kinds: Sequence[_Kind]) -> TappedArrays:
         """Return arrays whose values are undefined: those of an earlier call, if they were of these kinds."""
         try:
             free = self._free.pop()  # One operation, so that threads cannot take the same.
@@ -164,14 +164,16 @@ class Buffers:
         starts = [0]
         for dtype, shape in kinds:
             size = math.prod(shape) * dtype.itemsize
-            starts.append(starts[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
+            starts.append(starts[-1] + -(-size // _ALIGNMENT) * _ALIGNMENT)
         size = starts.pop()
         enough = free is not None and free.memory.size >= size
-        return Arrays(free.memory if free is not None and enough else np.empty(size, np.uint8), kinds, starts)
+        return TappedArrays(
+            free.memory if free is not None and enough else np.empty(size, np.uint8), kinds, starts
+        )
 
     def give(self, arrays: Sequence[Array]) -> None:
         """Take arrays back; nobody may read them from now on."""
-        if isinstance(arrays, Arrays):
+        if isinstance(arrays, TappedArrays):
             self._free.append(arrays)
 
 
@@ -222,7 +224,7 @@ class TappedModel:
         self._cutter = Cutter(size, plan.samples if plan else None)
         self._blocks: dict[str, int] = {}
         self._buffers = Buffers()
-        self._kinds: dict[Signature, list[Kind]] = {}
+        self._kinds: dict[Signature, list[_Kind]] = {}
         self._bindable = not sizes_vary
 
     def forward(self) -> Forward:
@@ -304,8 +306,8 @@ class TappedModel:
         kinds = self._kinds.get(signature(inputs)) or self._remember(inputs, self._session.run(inputs))
         return sum(math.prod(shape) * dtype.itemsize for dtype, shape in kinds)
 
-    def _remember(self, inputs: Mapping[str, Array], arrays: Sequence[Array]) -> list[Kind]:
-        kinds: list[Kind] = [(array.dtype, array.shape) for array in arrays]
+    def _remember(self, inputs: Mapping[str, Array], arrays: Sequence[Array]) -> list[_Kind]:
+        kinds: list[_Kind] = [(array.dtype, array.shape) for array in arrays]
         self._kinds[signature(inputs)] = kinds
         return kinds
 

@@ -177,10 +177,10 @@ def _number(value: int) -> dict[str, ir.TensorProtocol]:
     return {"value": ir.tensor(np.array(value, np.int64))}
 
 
-Values = dict[str, ir.Value]  # by the tensor whose values they hold
+_Values = dict[str, ir.Value]  # by the tensor whose values they hold
 
 
-def handed_out(model: ir.Model, tensors: Collection[str]) -> Values:
+def handed_out(model: ir.Model, tensors: Collection[str]) -> _Values:
     """Return a value of the main graph for each tensor: the tensor itself, or all its values on one axis.
 
     Requires: every nested tensor is in graphs of If, Loop and Scan only, and is float32. The model is changed
@@ -198,9 +198,9 @@ class _Hands:
         self._names = FreshNames.of(model.graph)
         self._constants: dict[str, ir.Value] = {}
 
-    def from_inside(self, graph: ir.Graph) -> Values:
+    def from_inside(self, graph: ir.Graph) -> _Values:
         """Return the wanted values of the graphs nested in a graph, as values of this graph."""
-        found: Values = {}
+        found: _Values = {}
         for node in list(graph):
             if any(self._wants(inner) for inner in nested_graphs(node)):
                 found |= _KINDS[node.op_type](self, graph, node)
@@ -209,7 +209,7 @@ class _Hands:
     def _wants(self, graph: ir.Graph) -> bool:
         return any(value.name in self._wanted for value in every_value(graph))
 
-    def _on_one_axis(self, graph: ir.Graph) -> Values:
+    def _on_one_axis(self, graph: ir.Graph) -> _Values:
         """Return the wanted values of a nested graph, each on one axis."""
         found = self.from_inside(graph)
         values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
@@ -245,7 +245,7 @@ class _Hands:
             self._constants[wanted] = value
         return self._constants[wanted]
 
-    def _out_of_if(self, graph: ir.Graph, node: ir.Node) -> Values:
+    def _out_of_if(self, graph: ir.Graph, node: ir.Node) -> _Values:
         branches = nested_graphs(node)
         found = {branch: self._on_one_axis(branch) for branch in branches}
         names = list(dict.fromkeys(name for values in found.values() for name in values))
@@ -259,7 +259,7 @@ class _Hands:
         del graph
         return {name: self._typed(node.outputs[first + index], name) for index, name in enumerate(names)}
 
-    def _out_of_loop(self, graph: ir.Graph, node: ir.Node) -> Values:
+    def _out_of_loop(self, graph: ir.Graph, node: ir.Node) -> _Values:
         (body,) = nested_graphs(node)
         found, carried = self._on_one_axis(body), len(body.inputs) - 2
         nothing = self._constant("nothing", np.zeros(0, np.float32))
@@ -300,11 +300,11 @@ class _Hands:
         graph.insert_before(place, [node])
         return self._typed(node.outputs[0], name, sequence=True)
 
-    def _out_of_scan(self, graph: ir.Graph, node: ir.Node) -> Values:
+    def _out_of_scan(self, graph: ir.Graph, node: ir.Node) -> _Values:
         return self._out_of_loop(graph, write_as_loop(graph, node, self._names))
 
 
-_KINDS: dict[str, Callable[[_Hands, ir.Graph, ir.Node], Values]] = {
+_KINDS: dict[str, Callable[[_Hands, ir.Graph, ir.Node], _Values]] = {
     "If": _Hands._out_of_if,
     "Loop": _Hands._out_of_loop,
     "Scan": _Hands._out_of_scan,

@@ -16,7 +16,7 @@ from ptq_cli.recipe.assignments import (
 )
 from ptq_cli.recipe.schema import instead_of
 
-COMMANDS = {
+FORMER_COMMANDS = {
     "calibration show": "inspect",
     "calibration": "inspect",
     "explain": "inspect --tensor",
@@ -26,9 +26,9 @@ COMMANDS = {
     "schema": "recipe schema",
 }
 """What a former command, or one with its subcommand, is now; the words after it stay."""
-SERVE_BATCH, BATCH = "serve-batch", "batch"
+SERVE_BATCH, _BATCH = "serve-batch", "batch"
 """An option of ``profile`` that has another name now."""
-QUANTIZERS, HELP = "quantizers", "help"
+_QUANTIZERS, HELP = "quantizers", "help"
 KEYS = {**FLAG_KEYS, **{name: f"{ONCE}.{name}" for name in ONCE_KEYS}}  # key by the option with underscores
 WORDS_OF_NONE = {"batch_axis", "carry"}
 """Options whose value ``none`` alone was for every name."""
@@ -44,12 +44,12 @@ def command_instead(words: Sequence[str]) -> str:
     first, *rest = words
     if first == HELP:
         return f"use {shlex.join(['ptq', *rest, '--help'])}"
-    if first == QUANTIZERS:
+    if first == _QUANTIZERS:
         return "docs/quantizers.md shows them; ptq recipe keys weights lists their parameters"
-    for former, now in COMMANDS.items():
+    for former, now in FORMER_COMMANDS.items():
         names = former.split()
         if list(words[: len(names)]) == names:
-            rest = [word.replace(f"--{SERVE_BATCH}", f"--{BATCH}") for word in words[len(names) :]]
+            rest = [word.replace(f"--{SERVE_BATCH}", f"--{_BATCH}") for word in words[len(names) :]]
             return f"use {' '.join(filter(None, ['ptq', now, shlex.join(rest)]))}"
     return ""
 

@@ -84,14 +84,26 @@ OWN = "Options"
 ELSEWHERE = "On other devices"
 DATA = "Data"
 MODEL = "Model"
-RANGES = "Ranges"
+RANGES_HEADING = "Ranges"
 WEIGHTS = "Weights"
-ACTIVATIONS = "Activations"
+_ACTIVATIONS = "Activations"
 LAYERS = "Layers"
 EVALUATION = "Evaluation and gate"
 RUNNING = "Running"
 GLOBAL = "Global options"
-SECTIONS = (OWN, ELSEWHERE, DATA, MODEL, RANGES, WEIGHTS, ACTIVATIONS, LAYERS, EVALUATION, RUNNING, GLOBAL)
+SECTIONS = (
+    OWN,
+    ELSEWHERE,
+    DATA,
+    MODEL,
+    RANGES_HEADING,
+    WEIGHTS,
+    _ACTIVATIONS,
+    LAYERS,
+    EVALUATION,
+    RUNNING,
+    GLOBAL,
+)
 """The headings in the order of ``--help``: a command's own options first; those of all commands only ptq's
 help lists."""
 EVERY_COMMAND = "Every command also takes -q, --debug and -h; ptq --help describes them."

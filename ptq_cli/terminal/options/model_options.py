@@ -15,7 +15,7 @@ from ptq_cli.terminal.options.help_sections import (
     EVALUATION,
     LAYERS,
     MODEL,
-    RANGES,
+    RANGES_HEADING,
     RUNNING,
     WEIGHTS,
     argument,
@@ -144,13 +144,13 @@ CALIBRATION = (
     setting(DATA, "calibration.samples"),
 )
 METHOD = option(
-    RANGES,
+    RANGES_HEADING,
     "--method",
     metavar="NAME",
     help="Statistics to collect: histogram or max.  [default: histogram]",
 )
 AMAX = option(
-    RANGES,
+    RANGES_HEADING,
     "--amax",
     metavar="METHOD",
     help="Method for activation ranges: auto, max, percentile, entropy or mse.  [default: auto]",

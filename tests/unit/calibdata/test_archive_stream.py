@@ -12,7 +12,7 @@ import pytest
 
 from ptq_cli.calibdata.archive_stream import MAX_NAME_BYTES, is_tar_header, parse_header, tar_members
 from ptq_cli.calibdata.dataset.data_files import SUFFIXES
-from ptq_cli.calibdata.tar_dataset import Kind, Role, role_of, split_name
+from ptq_cli.calibdata.tar_dataset import FieldKind, Role, role_of, split_name
 from ptq_cli.core.errors import DataFormatError
 from tests.each_case import each_case
 from tests.unit.calibdata.conftest import tar_bytes
@@ -234,21 +234,21 @@ def test_a_key_ends_at_the_first_dot_of_the_base_name(path, parts):
 
 @each_case("suffix", SUFFIXES)
 def test_images(suffix):
-    assert role_of(suffix[1:].upper()) == Role(Kind.IMAGE)
-    assert role_of(f"pixels{suffix}") == Role(Kind.IMAGE, "pixels")
+    assert role_of(suffix[1:].upper()) == Role(FieldKind.IMAGE)
+    assert role_of(f"pixels{suffix}") == Role(FieldKind.IMAGE, "pixels")
 
 
 @each_case(
     "extension, role",
     [
-        ("npy", Role(Kind.ARRAY)),
-        ("input_ids.npy", Role(Kind.ARRAY, "input_ids")),
-        ("a.b.npy", Role(Kind.ARRAY, "a.b")),
-        ("Input.NPY", Role(Kind.ARRAY, "Input")),
-        ("label.npy", Role(Kind.LABEL)),
-        ("labels.npy", Role(Kind.LABEL)),
-        ("cls", Role(Kind.CLASS)),
-        ("json", Role(Kind.JSON)),
+        ("npy", Role(FieldKind.ARRAY)),
+        ("input_ids.npy", Role(FieldKind.ARRAY, "input_ids")),
+        ("a.b.npy", Role(FieldKind.ARRAY, "a.b")),
+        ("Input.NPY", Role(FieldKind.ARRAY, "Input")),
+        ("label.npy", Role(FieldKind.LABEL)),
+        ("labels.npy", Role(FieldKind.LABEL)),
+        ("cls", Role(FieldKind.CLASS)),
+        ("json", Role(FieldKind.JSON)),
         *[(name, None) for name in ("x.cls", "meta.json", "txt", "pyd", "pickle", "pth", "npz", "jpgx")],
     ],
 )

@@ -15,7 +15,7 @@ from ptq_cli.calibration.provenance import (
     LOCATIONS,
     READING,
     RECOVERY,
-    TARGET,
+    TARGET_KEY,
     flags_to_store,
     load_run,
     loaded_run,
@@ -81,7 +81,7 @@ def store(run: RunDirectory, **settings: str) -> Calibration:
 
 def test_each_setting_that_it_depends_on_makes_it_stale(finished: RunDirectory) -> None:
     content = finished.calibration.read_bytes()
-    for key in set(DEPENDS_ON) - {TARGET, *READING, RECOVERY}:
+    for key in set(DEPENDS_ON) - {TARGET_KEY, *READING, RECOVERY}:
         finished.calibration.write_bytes(content)
         store(finished, **{key: "'../other.bin'"})
         with pytest.raises(StaleCalibrationError) as caught:

@@ -77,7 +77,7 @@ def test_any_bits_in_any_order_are_counted_as_the_definition_does(bits, cut, las
 
 
 def test_more_values_than_a_slot_holds_are_settled(monkeypatch):
-    monkeypatch.setattr(channel_collector, "SLOT_LIMIT", 1000)
+    monkeypatch.setattr(channel_collector, "_SLOT_LIMIT", 1000)
     values = spread((900, 2, 3))
     collector = ChannelCollector(1)
     for part in np.array_split(values, 4):

@@ -122,7 +122,7 @@ def require_taken_back(before, bad, place):
 
 
 def test_more_values_than_a_slot_holds(monkeypatch):
-    monkeypatch.setattr(histogram, "SLOT_LIMIT", 6000)
+    monkeypatch.setattr(histogram, "_SLOT_LIMIT", 6000)
     collector = HistogramCollector()
     assert collector.update(NORMAL) and collector.update(NORMAL) and collector.update(np.tile(NORMAL, 3))
     assert not collector.update(np.append(np.tile(NORMAL, 3), np.nan))

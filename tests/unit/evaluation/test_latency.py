@@ -196,7 +196,7 @@ def test_rounds_are_taken_until_each_model_was_first_and_the_ratio_is_clear(
     monkeypatch.setattr(module, "opener", lambda *_, **__: None)
     monkeypatch.setattr(module, "repeat_with_new_sessions", rounds)
     found = module.take_latency_turns([Path("a"), Path("b"), Path("c")], [{}], threads=2, limited=limited)
-    length = module.LIMITED_SECONDS if limited else module.SECONDS
+    length = module.LIMITED_SECONDS if limited else module._SECONDS
     assert asked == [Duration(length, most_runs=None if limited else module.ENOUGH_RUNS)]
     assert len(found.rounds) == expected
 

@@ -9,7 +9,7 @@ import pytest
 from ptq_cli.latency.operator_times import (
     FEWEST_LONG_RUNS,
     FEWEST_RUNS,
-    RUNS_A_TURN,
+    PROFILED_RUNS_A_TURN,
     node_times,
     take_clocks,
     whole_runs,
@@ -57,7 +57,7 @@ class Sleeper:
 
 @pytest.mark.parametrize(
     ("seconds", "runs", "count"),
-    [(0.0, RUNS_A_TURN, FEWEST_RUNS), (0.06, 1, FEWEST_LONG_RUNS)],
+    [(0.0, PROFILED_RUNS_A_TURN, FEWEST_RUNS), (0.06, 1, FEWEST_LONG_RUNS)],
     ids=["short", "long"],
 )
 def test_sessions_take_turns(seconds: float, runs: int, count: int) -> None:

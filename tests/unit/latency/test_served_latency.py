@@ -3,7 +3,12 @@
 import onnx_ir as ir
 import pytest
 
-from ptq_cli.latency.served_latency import INPUTS, OUTPUTS, SlowerOperators, slower_operators
+from ptq_cli.latency.served_latency import (
+    INPUT_CONVERSION,
+    OUTPUT_CONVERSION,
+    SlowerOperators,
+    slower_operators,
+)
 
 HEAD = '<ir_version: 10, opset_import: ["": 20]>'
 FLOAT = f"""{HEAD} g (float[1, 4, 8, 8] x, float[4, 1, 3, 3] w) => (float[1, 4, 6, 6] y) {{
@@ -47,9 +52,9 @@ def test_what_the_plan_calls_integer_may_be_computed_in_float() -> None:
 def test_kernels_that_are_slower_in_integers_and_both_ends_of_the_model() -> None:
     times = {"q0": 7.0, "conv": 50.0, "swish": 8.0, "max": 9.0, "d3": 30.0}
     assert found({"conv": 30.0, "swish": 8.0, "max": 9.0}, times) == [
-        SlowerOperators(OUTPUTS, 0.0, 30.0),
+        SlowerOperators(OUTPUT_CONVERSION, 0.0, 30.0),
         SlowerOperators("depthwise Conv in integers", 30.0, 50.0),
-        SlowerOperators(INPUTS, 0.0, 7.0),
+        SlowerOperators(INPUT_CONVERSION, 0.0, 7.0),
     ]
 
 

@@ -15,8 +15,8 @@ from ptq_cli.placement.fastest_placement import (
     Edge,
     MachineProfile,
     NodeTimes,
+    PlacedUnit,
     Seam,
-    Unit,
     cheapest,
     circuit_of,
     fastest_placement,
@@ -137,7 +137,7 @@ def random_circuit(seed: int) -> Circuit:
     random = np.random.default_rng(seed)
     count = int(random.integers(2, 9))
     units = tuple(
-        Unit(
+        PlacedUnit(
             nodes=(f"n{index}",),
             choices=(f"n{index}",) if random.random() < 0.85 else (),
             floating=float(random.integers(1, 100)),
@@ -181,7 +181,7 @@ def test_what_is_demanded_is_kept(seed: int):
 
 
 def test_a_tensor_pays_once_for_all_its_readers():
-    units = tuple(Unit(nodes=(n,), choices=(n,), floating=1.0, integer=1.0) for n in "abc")
+    units = tuple(PlacedUnit(nodes=(n,), choices=(n,), floating=1.0, integer=1.0) for n in "abc")
     circuit = Circuit(units, (Edge(tensor="t", source=0, readers=(1, 2), elements=100),))
     assert predicted(circuit, Seam(5.0, 0.01), {0}) == 3.0 + 6.0
     assert predicted(circuit, Seam(5.0, 0.01), {1, 2}) == 3.0 + 6.0

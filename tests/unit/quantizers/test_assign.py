@@ -91,8 +91,8 @@ def test_pieces_give_what_the_whole_gives(monkeypatch):
 
     whole = run()
     index = hard_assign(x.detach(), centers.detach(), axis=0)
-    monkeypatch.setattr(assign, "PIECE", 70)
-    monkeypatch.setattr(assign, "TABLE", 2 * 16**2)
+    monkeypatch.setattr(assign, "_PIECE", 70)
+    monkeypatch.setattr(assign, "_TABLE", 2 * 16**2)
     pieces = run()
     assert torch.equal(whole[0], pieces[0]) and torch.equal(whole[1], pieces[1])
     torch.testing.assert_close(whole[2], pieces[2])

@@ -8,7 +8,7 @@ import pytest
 from ptq_cli.core.errors import PtqError, RecipeKeyError, UsageError
 from ptq_cli.recipe.assignments import (
     FLAG_KEYS,
-    NAMES,
+    KEYWORDS,
     OVERRIDE,
     OVERRIDE_FLAGS,
     TABLES,
@@ -144,7 +144,7 @@ def test_every_key_is_set_by_its_type() -> None:
         if section in TABLES or item.type.startswith("table"):
             continue
         settings, once = parse_assignments([f"{item.key}={EXAMPLES[item.type]}"])
-        found = vars(once)[item.key[4:]] if section == "run" else settings[NAMES.get(item.key, item.key)]
+        found = vars(once)[item.key[4:]] if section == "run" else settings[KEYWORDS.get(item.key, item.key)]
         assert found == VALUES[item.type], item.key
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from ptq_cli.recover.block_search import ROWS, search_blocks
+from ptq_cli.recover.block_search import ROWS_AT_ONCE, search_blocks
 from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recover.least_squares import Quadratic, cholesky, quadratic_forms
 from ptq_cli.recover.second_moments import Float64s
 
-OUTPUTS, BLOCK, BLOCKS = ROWS + 8, 16, 5
+OUTPUTS, BLOCK, BLOCKS = ROWS_AT_ONCE + 8, 16, 5
 INPUTS = BLOCK * BLOCKS
 
 

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from ptq_cli.recover.code_loops import Candidates, Tried, all_fit, beside, choose_panel, try_all
+from ptq_cli.recover.code_loops import CodeCandidates, Tried, all_fit, beside, choose_panel, try_all
 from tests.each_case import each_case
 
 NONE = np.empty((2, 0), np.int64)
@@ -27,7 +27,7 @@ def test_the_nearest_plane_makes_up_for_what_the_last_input_lost() -> None:
     wanted = np.full((2, 1), 0.4, np.float32)
     ones = np.ones((1, 1), np.float32)
     limits = (np.full(1, -7, np.float32), np.full(1, 7, np.float32))
-    tried = Candidates(np.zeros(2, np.int64), NONE, ones, ones, *limits, np.float32(np.inf))
+    tried = CodeCandidates(np.zeros(2, np.int64), NONE, ones, ones, *limits, np.float32(np.inf))
     found = Tried(*np.empty((2, 2, 1), np.float32), np.zeros(1, np.float32))
     choose_panel(lower, 0, wanted, np.zeros((2, 1), np.float32), tried, found)
     assert found.codes[:, 0].tolist() == [1.0, 0.0]

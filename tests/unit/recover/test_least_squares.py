@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.recover.least_squares import (
-    BLOCK,
+    ELIMINATED_COLUMNS,
     CenteredMoments,
     centered,
     cholesky,
@@ -56,7 +56,7 @@ def test_an_optimum_of_noise_is_not_followed_and_one_that_holds_is() -> None:
     assert 0.2 < share(x @ (weights + 0.25 * other).T + 0.2 * noise) < 0.9
 
 
-@each_case("size", [1, 33, BLOCK, BLOCK + 1, 2 * BLOCK + 9])
+@each_case("size", [1, 33, ELIMINATED_COLUMNS, ELIMINATED_COLUMNS + 1, 2 * ELIMINATED_COLUMNS + 9])
 def test_the_factor_and_the_solution_are_those_of_numpy(size: int) -> None:
     random = np.random.default_rng(size)
     rows = random.standard_normal((2 * size, size))
@@ -81,7 +81,7 @@ def test_a_matrix_that_is_not_positive_definite_is_refused() -> None:
 
 
 def test_a_solution_is_found_by_the_factor_of_a_matrix_that_is_much_alike() -> None:
-    random, size = np.random.default_rng(0), BLOCK + 8
+    random, size = np.random.default_rng(0), ELIMINATED_COLUMNS + 8
     rows, right = random.standard_normal((4 * size, size)), random.standard_normal((3, size))
     some, all_of = (part.T @ part + np.eye(size) for part in (rows[: 3 * size], rows))
     found = near_solution(some, cholesky(all_of), right)

@@ -3,7 +3,7 @@
 import json
 import math
 
-from ptq_cli.qdq.read.quantized_file import RECOVERY
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recover.recovery_effects import (
     FloatLayers,
     LayerRecovery,
@@ -44,13 +44,13 @@ def test_layers_of_a_kept_rung_are_read_back() -> None:
         "refused": {"lut": "no"},
         "damped": ["fc"],
     }
-    assert recovered_db({RECOVERY: text}) == {"fc": 20.0, "exact": math.inf}
-    assert recovered_db({RECOVERY: Recovery((effect(kept=False),)).metadata()}) == {}
+    assert recovered_db({MetadataKey.RECOVERY: text}) == {"fc": 20.0, "exact": math.inf}
+    assert recovered_db({MetadataKey.RECOVERY: Recovery((effect(kept=False),)).metadata()}) == {}
 
 
 @each_case("text", ["[", "[1]", '[{"kept": true, "layers": {"a": 3}}]', "{}", "[" * 100_000])
 def test_edited_metadata_only_lose_this_knowledge(text: str) -> None:
-    assert recovered_db({RECOVERY: text}) == {}
+    assert recovered_db({MetadataKey.RECOVERY: text}) == {}
 
 
 def test_ranges_count_each_tensor_once_and_an_open_end_is_null() -> None:

@@ -38,7 +38,7 @@ def test_what_does_not_fit_is_the_same_from_a_file_that_leaves_nothing(tmp_path:
 def test_what_is_large_and_waits_long_is_in_a_file_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sample_stream, "LARGE", 100)
+    monkeypatch.setattr(sample_stream, "_LARGE", 100)
     store = SpillStore(tmp_path)
     store.put("small", [np.ones(10)], spill=True)
     store.put("large", [np.ones(20)], spill=True)

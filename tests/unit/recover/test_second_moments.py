@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ptq_cli.recover import second_moments as byte_products
-from ptq_cli.recover.second_moments import MOST_ROWS, ByteRows, byte_moments, second_moments
+from ptq_cli.recover.second_moments import MOST_EXACT_ROWS, ByteRows, byte_moments, second_moments
 from ptq_cli.runtime.products import is_signed_exact
 
 
@@ -31,7 +31,7 @@ def test_bytes_have_the_moments_that_floats_have(
 ) -> None:
     random = np.random.default_rng(2)
     kind = np.iinfo(dtype)
-    rows = random.integers(kind.min, kind.max + 1, (MOST_ROWS // 2 + 70, groups * size), dtype=dtype)
+    rows = random.integers(kind.min, kind.max + 1, (MOST_EXACT_ROWS // 2 + 70, groups * size), dtype=dtype)
     made = random.uniform(-reach, reach, (len(rows), groups * 2)).astype(np.float32)
     made[0], made[1] = -reach, reach
     found = byte_moments(rows, zero, made, np.ones(groups * 2), groups)

@@ -12,7 +12,7 @@ from ptq_cli.core.errors import DeviceError
 from ptq_cli.runtime import cuda
 from ptq_cli.runtime.cuda import require_device, require_gpu, require_provider
 from ptq_cli.runtime.machine import HOST, Device
-from ptq_cli.runtime.session import Place, Session
+from ptq_cli.runtime.session import Session, SessionPlace
 from ptq_cli.runtime.tapping.pieces import as_tensors
 from tests.devices import require_or_skip, use_the_host_as_cuda
 from tests.each_case import each_case
@@ -163,7 +163,7 @@ def test_what_is_tried_works_on_the_host(monkeypatch):
 @pytest.mark.gpu
 def test_a_session_leaves_its_outputs_on_the_gpu():
     device = Device(require_or_skip("cuda"))
-    session = Session(cuda._negation(), threads=1, place=Place(device))
+    session = Session(cuda._negation(), threads=1, place=SessionPlace(device))
     (tensor,) = as_tensors(session.run_on_device({"x": np.array([1.0, 2.0], np.float32)}))
     assert tensor.is_cuda and tensor.tolist() == [-1.0, -2.0]
     assert session.run({"x": np.array([1.0, 2.0], np.float32)})[0].tolist() == [-1.0, -2.0]

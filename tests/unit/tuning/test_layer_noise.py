@@ -14,7 +14,7 @@ from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recover.range_effects import loudest
-from ptq_cli.tuning.layer_noise import QUIET, LayerRanking, layer_noise, layers_by_level
+from ptq_cli.tuning.layer_noise import QUIET_SHARE, LayerRanking, layer_noise, layers_by_level
 from tests.unit.plan.graphs import build
 from tests.unit.qdq.twins import CHAIN, make_twins
 
@@ -98,7 +98,7 @@ def test_who_was_heard_only_on_a_sample_that_is_easy_for_all_is_no_quieter(measu
 
 
 def test_what_is_not_finite_is_loud():
-    assert loudest({("a",): 1.0, ("b",): float("nan"), ("c",): 2.0}, 2, QUIET) == [("b",), ("c",)]
+    assert loudest({("a",): 1.0, ("b",): float("nan"), ("c",): 2.0}, 2, QUIET_SHARE) == [("b",), ("c",)]
 
 
 def test_a_layer_that_makes_nan_alone_is_as_loud_as_the_signal(measured, monkeypatch):

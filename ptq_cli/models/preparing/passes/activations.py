@@ -24,8 +24,8 @@ from ptq_cli.models.preparing.rewriting import (
 Terms = Mapping[tuple[int, int], float]
 DEPTH = 10
 HIGHEST_POWER = 4
-TOLERANCE = 2e-4  # exporters write sqrt(2) as 1.4142; no two functions are nearer
-ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Pow", "Neg")
+_TOLERANCE = 2e-4  # exporters write sqrt(2) as 1.4142; no two functions are nearer
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Pow", "Neg")
 
 
 def terms_of(
@@ -39,7 +39,7 @@ def terms_of(
     number = scalar_of(value)
     if number is not None:
         return {(0, 0): number}
-    node = made_by(value, *ARITHMETIC)
+    node = made_by(value, *_ARITHMETIC)
     if node is None or depth == 0:
         return None
     parts = [terms_of(item, x, term, depth - 1) for item in node.inputs]
@@ -60,7 +60,7 @@ def is_formula(found: Terms | None, wanted: Terms) -> bool:
     largest = max(abs(number) for number in wanted.values())
     return all(
         abs(found.get(power, 0.0) - wanted.get(power, 0.0))
-        <= TOLERANCE * max(abs(wanted.get(power, 0.0)), 1e-3 * largest)
+        <= _TOLERANCE * max(abs(wanted.get(power, 0.0)), 1e-3 * largest)
         for power in powers
     )
 
@@ -70,7 +70,7 @@ def variables_of(value: ir.Value | None, depth: int = DEPTH) -> Iterator[ir.Valu
     if value is None or scalar_of(value) is not None:
         return
     yield value
-    node = made_by(value, *ARITHMETIC)
+    node = made_by(value, *_ARITHMETIC)
     if node is not None and depth:
         for item in node.inputs:
             yield from variables_of(item, depth - 1)
@@ -82,7 +82,7 @@ def results_of(value: ir.Value, depth: int = DEPTH) -> Iterator[ir.Node]:
     if len(uses) != 1 or value.is_graph_output() or depth == 0:
         return
     node = uses[0].node
-    if node.op_type in ARITHMETIC and node.domain == "":
+    if node.op_type in _ARITHMETIC and node.domain == "":
         yield node
         yield from results_of(node.outputs[0], depth - 1)
 
@@ -187,7 +187,7 @@ def _clip(node: ir.Node, x: ir.Value) -> Terms | None:
 def _hard_sigmoid(node: ir.Node, x: ir.Value) -> Terms | None:
     """HardSwish as ``x * HardSigmoid(x)`` with alpha 1/6 and beta 1/2."""
     alpha, beta = node.attributes.get_float("alpha", 0.2), node.attributes.get_float("beta", 0.5)
-    fits = math.isclose(alpha, 1 / 6, rel_tol=TOLERANCE) and math.isclose(beta, 0.5, rel_tol=TOLERANCE)
+    fits = math.isclose(alpha, 1 / 6, rel_tol=_TOLERANCE) and math.isclose(beta, 0.5, rel_tol=_TOLERANCE)
     return {(1, 1): 1.0} if node.inputs[0] is x and fits else None
 
 
@@ -199,7 +199,7 @@ HARD_SWISH = RewritePass(
     lambda graph, names: _CLIPPED(graph, names) + _SPELLED(graph, names),
     opset=14,
 )
-WHOLE = {(1, 0): 0.5, (1, 1): 0.5}  # 0.5 x (1 + t), t = erf(x / sqrt(2)) or tanh(sqrt(2 / pi) (x + …))
+_WHOLE = {(1, 0): 0.5, (1, 1): 0.5}  # 0.5 x (1 + t), t = erf(x / sqrt(2)) or tanh(sqrt(2 / pi) (x + …))
 ERF_ARGUMENT = {(1, 0): math.sqrt(0.5)}
 TANH_ARGUMENT = {(1, 0): math.sqrt(2 / math.pi), (3, 0): 0.044715 * math.sqrt(2 / math.pi)}
 
@@ -211,7 +211,7 @@ def _gelu(node: ir.Node, x: ir.Value) -> Terms | None:
         Hendrycks and Gimpel, "Gaussian Error Linear Units", https://arxiv.org/abs/1606.08415, section 2.
     """
     argument = ERF_ARGUMENT if node.op_type == "Erf" else TANH_ARGUMENT
-    return WHOLE if is_formula(terms_of(node.inputs[0], x), argument) else None
+    return _WHOLE if is_formula(terms_of(node.inputs[0], x), argument) else None
 
 
 _EXACT, _BY_TANH = fuse_activation(_gelu, "Gelu", "Erf"), fuse_activation(_gelu, "Gelu", "Tanh")

@@ -214,7 +214,12 @@ def _as_matrix(graph: ir.Graph, value: ir.Value, names: FreshNames) -> int:
     alone gave the result, an Unsqueeze gives it.
     """
     shape = constant_shape(value)
-    if len(shape) <= MATRIX or set(shape[:-MATRIX]) != {1} or value.is_graph_input() or not is_float32(value):
+    if (
+        len(shape) <= _MATRIX
+        or set(shape[:-_MATRIX]) != {1}
+        or value.is_graph_input()
+        or not is_float32(value)
+    ):
         return 0
     readers = [use.node for use in value.uses() if use.idx == 1 and use.node.op_type == "MatMul"]
     readers = [node for node in readers if node.domain == "" and (rank_of(node.inputs[0]) or 0) > 0]
@@ -222,13 +227,13 @@ def _as_matrix(graph: ir.Graph, value: ir.Value, names: FreshNames) -> int:
         return 0
     is_own = len(readers) == len(value.uses()) and not value.is_graph_output()
     name = (value.name or "") if is_own else names.claim(value.name or "weight")
-    moved = moved_tensor(value.const_value, lambda array: array.reshape(array.shape[-MATRIX:]), name)
+    moved = moved_tensor(value.const_value, lambda array: array.reshape(array.shape[-_MATRIX:]), name)
     if is_own:
-        value.const_value, value.shape = moved, ir.Shape(shape[-MATRIX:])
+        value.const_value, value.shape = moved, ir.Shape(shape[-_MATRIX:])
     matrix = value if is_own else register_constant(graph, moved)
     for node in readers:
         rank = rank_of(node.inputs[0]) or 0
-        lost = len(shape) - max(rank, MATRIX)
+        lost = len(shape) - max(rank, _MATRIX)
         if lost <= 0:
             node.replace_input_with(1, matrix)
             continue
@@ -238,7 +243,7 @@ def _as_matrix(graph: ir.Graph, value: ir.Value, names: FreshNames) -> int:
     return len(readers)
 
 
-MATRIX = 2
+_MATRIX = 2
 MATMUL_MATRIX = RewritePass(
     "matmul_matrix", "MatMul weight of shape [1, K, N] into a matrix", _as_matrices, opset=13
 )

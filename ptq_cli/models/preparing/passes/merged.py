@@ -21,7 +21,7 @@ from ptq_cli.models.preparing.rewriting import (
     take_place,
 )
 
-LAYERS = ("Conv", "ConvTranspose", "Gemm")
+_LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class AffineLayer:
 
 def affine_layer(node: ir.Node | None) -> AffineLayer | None:
     """Return the layer that a node is, or None where it is none or its parameters are not constant."""
-    if node is None or node.op_type not in LAYERS or node.domain != "":
+    if node is None or node.op_type not in _LAYERS or node.domain != "":
         return None
     second, third = input_at(node, 1), input_at(node, 2)
     weight, bias = floats_of(second), floats_of(third)

@@ -94,14 +94,14 @@ UNIT_DILATIONS = RewritePass(
     each_node(_drop_dilations, "AveragePool"),
     opset=19,
 )
-FLOAT, FLOAT16, DOUBLE = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE
-INT32, INT64 = ir.DataType.INT32, ir.DataType.INT64
-WIDER = {
-    FLOAT: {DOUBLE},
-    FLOAT16: {FLOAT, DOUBLE},
-    ir.DataType.BFLOAT16: {FLOAT, DOUBLE},
-    INT32: {INT64, DOUBLE},
-    ir.DataType.BOOL: {INT32, INT64, FLOAT, FLOAT16, DOUBLE},
+_FLOAT, _FLOAT16, DOUBLE = ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE
+_INT32, INT64 = ir.DataType.INT32, ir.DataType.INT64
+_WIDER = {
+    _FLOAT: {DOUBLE},
+    _FLOAT16: {_FLOAT, DOUBLE},
+    ir.DataType.BFLOAT16: {_FLOAT, DOUBLE},
+    _INT32: {INT64, DOUBLE},
+    ir.DataType.BOOL: {_INT32, INT64, _FLOAT, _FLOAT16, DOUBLE},
 }
 
 
@@ -116,7 +116,7 @@ def _drop_cast(node: ir.Node, names: FreshNames) -> bool:  # noqa: ARG001 - a re
     if inner is None or source is None or source.dtype is None or node.outputs[0].is_graph_output():
         return False
     wide = ir.DataType(inner.attributes.get_int("to", 0))
-    if node.attributes.get_int("to", 0) != source.dtype or wide not in WIDER.get(source.dtype, ()):
+    if node.attributes.get_int("to", 0) != source.dtype or wide not in _WIDER.get(source.dtype, ()):
         return False
     ir.convenience.replace_all_uses_with(node.outputs[0], source)
     drop(node)

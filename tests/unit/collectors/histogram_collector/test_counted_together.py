@@ -68,7 +68,7 @@ def test_nothing_of_a_tensor_that_is_not_finite_is_added(method):
 
 
 def test_more_values_than_a_slot_counts(monkeypatch):
-    monkeypatch.setattr(histogram_collector, "SLOT_LIMIT", 1500)
+    monkeypatch.setattr(histogram_collector, "_SLOT_LIMIT", 1500)
     fed = list(pieces())
     collectors = {name: make_collector("histogram") for name in NAMES}
     group = together(collectors)

@@ -8,7 +8,7 @@ import pytest
 
 from ptq_cli.core.documents import parse_document, to_json
 from ptq_cli.core.errors import ReportError
-from ptq_cli.evaluation.document.ladder import INTERRUPTED, BudgetCheck, Ladder, LadderStep
+from ptq_cli.evaluation.document.ladder import LADDER_INTERRUPTED, BudgetCheck, Ladder, LadderStep
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.report.text.markdown import report_to_markdown
 from ptq_cli.report.text.summary import ladder_table, verdict_of
@@ -62,7 +62,7 @@ def test_the_table_has_a_row_for_each_candidate() -> None:
     assert verdict_of(missed) == (
         "BUDGET MISSED: default is the best of 2 candidates; no rung is left to try"
     )
-    cut = replace(LADDER, met=False, chosen=0, steps=LADDER.steps[:1], stopped=INTERRUPTED)
+    cut = replace(LADDER, met=False, chosen=0, steps=LADDER.steps[:1], stopped=LADDER_INTERRUPTED)
     assert verdict_of(cut) == "the budget is not kept yet: default is the best of 1 candidate so far"
 
 

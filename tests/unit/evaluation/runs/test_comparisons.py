@@ -48,7 +48,7 @@ def test_an_output_that_is_not_one_of_classes_has_no_changes(shape: tuple[int, .
 
 
 def test_what_is_kept_is_bounded_and_what_is_counted_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_SAMPLES", 3)
+    monkeypatch.setattr(module, "_MOST_SAMPLES", 3)
     monkeypatch.setattr(module, "MOST_PICTURES", 2)
     seen = []
 

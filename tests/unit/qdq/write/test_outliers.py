@@ -25,7 +25,7 @@ def weight_of(shape):
 @each_case("block", [1, 10, 1 << 17])
 @each_case("shape, axis", CASES)
 def test_blocks_of_any_size_give_what_the_whole_gives(monkeypatch, shape, axis, block):
-    monkeypatch.setattr(magnitudes, "BLOCK", block)
+    monkeypatch.setattr(magnitudes, "_BLOCK", block)
     weight, granularity = weight_of(shape), PerTensor() if axis is None else PerAxis(axis)
     axes = granularity.reduced_axes(shape)
     found = magnitudes_of(weight, granularity)

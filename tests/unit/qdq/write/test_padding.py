@@ -11,7 +11,7 @@ from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.read.quantized_file import PADDED_CHANNELS
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.qdq.write.padding import pad_channels
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample
@@ -64,7 +64,7 @@ def padded(graph: str, multiple: int = 16, of_inputs: int = 4) -> tuple[ir.Model
 def test_it_is_exact_and_is_taken_back(name: str):
     graph, convs = OPEN[name]
     model, other = padded(graph)
-    said = json.loads(other.metadata_props[PADDED_CHANNELS])
+    said = json.loads(other.metadata_props[MetadataKey.PADDED_CHANNELS])
     assert said == {"convs": convs, "pads": ["x/QuantizeLinear/Pad"]}
     assert [fault.text for fault in target_faults(other, load_target("ort-cpu"))] == []
     for seed in range(3):
@@ -85,7 +85,7 @@ def test_it_is_exact_and_is_taken_back(name: str):
 @each_case("name", CLOSED)
 def test_channels_that_something_counts_stay_as_they_are(name: str):
     _, other = padded(CLOSED[name], of_inputs=1)
-    assert PADDED_CHANNELS not in other.metadata_props
+    assert MetadataKey.PADDED_CHANNELS not in other.metadata_props
 
 
 @each_case(
@@ -94,6 +94,6 @@ def test_channels_that_something_counts_stay_as_they_are(name: str):
 )
 def test_metadata_that_do_not_fit_the_graph_are_refused(said: str):
     model = quantized(build(BLOCK))
-    model.metadata_props[PADDED_CHANNELS] = said
+    model.metadata_props[MetadataKey.PADDED_CHANNELS] = said
     with pytest.raises(InvalidOnnxError, match="padded channels"):
         without_padding(model)

@@ -26,7 +26,7 @@ CASES = {
 def test_integers_are_in_the_file_as_onnx_stores_them(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streamed_weights, "PART", 1 << 10)
+    monkeypatch.setattr(streamed_weights, "_PART", 1 << 10)
     array, bits = CASES[case]
     file = ConstantsFile(tmp_path, "m.onnx")
     keep = StreamedWeights(file)

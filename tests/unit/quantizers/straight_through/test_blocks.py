@@ -1,14 +1,14 @@
 import torch
 
-from ptq_cli.quantizers.straight_through import BLOCK, clipped, map_blocks
+from ptq_cli.quantizers.straight_through import VALUES_AT_ONCE, clipped, map_blocks
 from tests.each_case import each_case
 
 SHAPES = [
-    (3 * BLOCK + 5,),
-    (2, BLOCK, 3),
-    (BLOCK, 1, 2),
-    (1, 1, 2 * BLOCK),
-    (7, 3 * BLOCK // 4),
+    (3 * VALUES_AT_ONCE + 5,),
+    (2, VALUES_AT_ONCE, 3),
+    (VALUES_AT_ONCE, 1, 2),
+    (1, 1, 2 * VALUES_AT_ONCE),
+    (7, 3 * VALUES_AT_ONCE // 4),
     (257, 3, 33, 5),
 ]
 
@@ -31,8 +31,8 @@ def test_pieces_are_small_enough_for_the_cache():
     seen = []
     map_blocks(lambda part: seen.append(part.numel()) or part.clone(), torch.zeros(100, 40, 300))
     assert sum(seen) == 100 * 40 * 300
-    assert BLOCK / 2 <= max(seen) <= BLOCK
-    assert len(seen) <= 2 * (100 * 40 * 300 / BLOCK)
+    assert VALUES_AT_ONCE / 2 <= max(seen) <= VALUES_AT_ONCE
+    assert len(seen) <= 2 * (100 * 40 * 300 / VALUES_AT_ONCE)
 
 
 def test_parameters_get_none():

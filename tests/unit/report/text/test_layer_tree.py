@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ptq_cli.report.text.layer_tree import MOST_ROWS, TreeLayer, layer_tree
+from ptq_cli.report.text.layer_tree import MOST_TREE_ROWS, TreeLayer, layer_tree
 from tests.each_case import each_case
 
 
@@ -93,7 +93,7 @@ def test_a_thousand_layers_that_are_alike_are_few_lines():
 def test_a_thousand_layers_of_many_sizes_are_cut_where_they_stay_readable():
     layers = [layer(f"a.{i % 5}.b.{i % 25}.c.{i}", parameters=i) for i in range(1000)]
     rows, cut = layer_tree(layers)
-    assert len(rows) <= MOST_ROWS
+    assert len(rows) <= MOST_TREE_ROWS
     assert cut is not None
     assert rows[0].layers == 1000
     assert rows[0].parameters == sum(range(1000))

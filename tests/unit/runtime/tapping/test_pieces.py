@@ -21,7 +21,7 @@ from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibration.count_batches import pieces, work_ahead
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.machine import Device
-from ptq_cli.runtime.session import Place, Session
+from ptq_cli.runtime.session import Session, SessionPlace
 from ptq_cli.runtime.tapping.pieces import DeviceModel, Forward, ForwardPass, PieceSize, as_array
 from ptq_cli.runtime.tapping.taps import tap
 from tests.devices import require_or_skip, use_the_host_as_cuda
@@ -153,7 +153,7 @@ def device(request, monkeypatch):
 
 
 def open_model(model, taps, device, **settings):
-    session = Session(tap(ir.from_proto(model), taps), threads=1, place=Place(device))
+    session = Session(tap(ir.from_proto(model), taps), threads=1, place=SessionPlace(device))
     return DeviceModel(session, taps, **settings)
 
 

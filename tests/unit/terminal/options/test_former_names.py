@@ -6,7 +6,7 @@ import pytest
 
 from ptq_cli.cli.main import run
 from ptq_cli.recipe.assignments import parse_assignments
-from ptq_cli.terminal.options.former_names import COMMANDS, KEYS
+from ptq_cli.terminal.options.former_names import FORMER_COMMANDS, KEYS
 from tests.proposed_commands import require_proposals
 
 NOW = {
@@ -27,7 +27,7 @@ NOW = {
 
 
 def test_a_former_command_names_the_one_to_type(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {words.split()[0] for words in NOW} >= {name.split()[0] for name in COMMANDS}
+    assert {words.split()[0] for words in NOW} >= {name.split()[0] for name in FORMER_COMMANDS}
     for words, hint in NOW.items():
         assert run(shlex.split(words)) == 2, words
         former = words.split()[0]

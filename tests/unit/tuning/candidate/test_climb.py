@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
+from ptq_cli.core.process import INTERRUPTED
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.tuning.budget_reach import LEVEL
 from ptq_cli.tuning.candidate import (
-    INTERRUPTED,
     NO_MORE_LOOKS,
     NO_MORE_RUNGS,
     NO_MORE_TIME,

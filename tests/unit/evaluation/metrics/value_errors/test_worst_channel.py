@@ -101,7 +101,7 @@ def test_an_axis_that_grows_is_summed_over_the_batches_that_have_it():
 
 @pytest.mark.parametrize("samples", [100, 1000, 1025])
 def test_its_interval_holds_it_for_few_samples_and_for_more_than_there_are_blocks(samples, monkeypatch):
-    monkeypatch.setattr(worst_channel, "MOST_BLOCKS", 64)
+    monkeypatch.setattr(worst_channel, "_MOST_BLOCKS", 64)
     exact, noisy = outputs((samples, 10), 1, worst=4)
     metric = WorstChannelSqnr()
     metric.update(exact, noisy)
@@ -113,7 +113,7 @@ def test_its_interval_holds_it_for_few_samples_and_for_more_than_there_are_block
 
 
 def test_with_too_many_channels_for_blocks_it_has_no_interval(monkeypatch):
-    monkeypatch.setattr(worst_channel, "BLOCK_MEMORY", 16 * 8 * 10)
+    monkeypatch.setattr(worst_channel, "_BLOCK_MEMORY", 16 * 8 * 10)
     exact, noisy = outputs((100, 10), 1, worst=4)
     metric = WorstChannelSqnr()
     metric.update(exact, noisy)
