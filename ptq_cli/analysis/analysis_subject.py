@@ -50,8 +50,9 @@ from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import EvaluationSettings
 from ptq_cli.runtime.session import NO_ARENA, Kernels, Session
 from ptq_cli.setup.output_checks import input_files, require_outputs
+from ptq_cli.setup.remembered_data import last_evaluation, with_remembered_evaluation
 from ptq_cli.setup.resolve import Request, Resolved, open_data
-from ptq_cli.setup.run_directory import RunDirectory, last_evaluation, with_remembered_evaluation
+from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.setup.served_inputs import with_states
 
 _CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}

@@ -55,7 +55,7 @@ class _OnHost:
         self.statistics = collector.statistics
 
     def update(self, tensor: Tensor) -> bool:
-        from ptq_cli.runtime.tapping.pieces import as_array
+        from ptq_cli.runtime.tapping.on_device import as_array
 
         return self._collector.update(tensor if isinstance(tensor, np.ndarray) else as_array(tensor))
 

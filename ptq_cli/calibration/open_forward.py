@@ -108,7 +108,7 @@ def _open_on_device(
     batch_size: int,
     progress: ProgressCallback,
 ) -> Forward:
-    from ptq_cli.runtime.tapping.pieces import DEVICE_PIECES, DeviceModel
+    from ptq_cli.runtime.tapping.on_device import DEVICE_PIECES, DeviceModel
 
     device, limit = machine.device, machine.memory
     session = Session(tap(model.model, taps), threads=machine.threads, place=SessionPlace(device))

@@ -3,20 +3,16 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.latency import LatencyComparison
+from ptq_cli.latency.latency_doubts import described, latency_doubts
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, growth
 from ptq_cli.latency.run_bench import BenchResult, BenchScenario, shown_names
 from ptq_cli.report.text.numbers import Table, format_latency
 from ptq_cli.report.text.result_warnings import saturation_warnings
-from ptq_cli.report.text.speed import described, latency_doubts
 from ptq_cli.terminal.output import print_table, say, warn_of_result
 from ptq_cli.terminal.phrases import as_typed, counted
-
-if TYPE_CHECKING:
-    pass
 
 _HEADER = ("model", "p50", "CPU time", "samples/s", "speed", "p90", "p99", "speed by CPU time", "runs")
 _NUMBERS = tuple(range(1, len(_HEADER)))

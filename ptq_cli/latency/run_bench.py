@@ -22,6 +22,7 @@ from ptq_cli.core.words import require_known
 from ptq_cli.evaluation.document.report_document import Saturation
 from ptq_cli.evaluation.latency import LatencyComparison, Scenario, measure_latencies
 from ptq_cli.evaluation.verification import saturation_here
+from ptq_cli.latency.latency_doubts import latency_doubts
 from ptq_cli.latency.operator_times import NodeTime, OperatorSummary, by_operator, node_times, scaled_to
 from ptq_cli.models.batch_axes import note_told_axes
 from ptq_cli.models.files.stored import StoredModel, holds_same_graph, read_model, serialize
@@ -33,14 +34,14 @@ from ptq_cli.plan.target.target_file import known_targets, load_target
 from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.recipe_layers import file_layer
-from ptq_cli.report.text.speed import latency_doubts
 from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import ENGINES, ONNX_RUNTIME, at_level, measuring_engine
 from ptq_cli.runtime.machine import thread_counts
 from ptq_cli.runtime.session import EXACT, ROUNDED, reads_blocks
 from ptq_cli.runtime.timing import Duration
+from ptq_cli.setup.remembered_data import with_run_data
 from ptq_cli.setup.resolve import Request, Resolved, resolve
-from ptq_cli.setup.run_directory import RunDirectory, with_run_data
+from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.setup.served_inputs import (
     MADE_UP,
     ServedInputs,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import onnx_ir as ir
 
@@ -32,9 +32,6 @@ from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,9 @@ from ptq_cli.runtime.engine import Engine, Kernel
 from ptq_cli.runtime.engine_registry import engine_of, measuring_engine
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.qnn import HINT
+from ptq_cli.setup.remembered_data import with_run_data
 from ptq_cli.setup.resolve import Request, Resolved, resolve, target_of
-from ptq_cli.setup.run_directory import RunDirectory, with_run_data
+from ptq_cli.setup.run_directory import RunDirectory
 
 UNPROVEN = f"where the HTP places each operator, and what it computes ({HINT})"
 

@@ -77,7 +77,7 @@ def _try(device: Device) -> None:
 
     Both are loaded only now: a library that is missing, or a GPU that they were not built for, shows here.
     """
-    from ptq_cli.runtime.tapping.pieces import as_tensors
+    from ptq_cli.runtime.tapping.on_device import as_tensors
 
     try:
         session = Session(_negation(), threads=1, place=SessionPlace(device))

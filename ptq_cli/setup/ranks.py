@@ -18,10 +18,6 @@ from ptq_cli.core.errors import PtqError, RanksError, UsageError, first_line
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
-
-if TYPE_CHECKING:
-    pass
-
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 

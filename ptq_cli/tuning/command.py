@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from ptq_cli.tuning.run_tune import TuneResult
 
 
-if TYPE_CHECKING:
-    pass
-
-
 def show_tuning(result: "TuneResult", *, as_json: bool) -> int:
     """Print what was tried and chosen, and return the status to exit with."""
     add_report_to_step_summary(result.evaluation)

@@ -15,8 +15,9 @@ from ptq_cli.recipe.sections import EvaluationSettings, GateSettings
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.setup.output_checks import input_files, require_outputs
 from ptq_cli.setup.parts import Part
+from ptq_cli.setup.remembered_data import with_calibration_data
 from ptq_cli.setup.resolve import Request, Resolved, open_data, resolve
-from ptq_cli.setup.run_directory import RunDirectory, library_versions, with_calibration_data
+from ptq_cli.setup.run_directory import RunDirectory, library_versions
 from ptq_cli.setup.served_inputs import with_states
 from ptq_cli.tuning.budget_reach import (
     budget_gate,

@@ -150,7 +150,7 @@ def test_constants_that_are_mapped_change_no_byte_and_channels_in_parts_no_error
     assert ptq(f"{command} --run mapped").status == 0
     assert (dense / "mapped/model.w4.onnx").read_bytes() == whole
     assert not list(dense.rglob("*.partial"))
-    monkeypatch.setattr(block_layer, "CHANNELS", 32)
+    monkeypatch.setattr(block_layer, "STATE_CHANNELS_AT_ONCE", 32)
     in_parts = json.loads(ptq(f"{command} --run parts").out)["export"]["recovery"]["effects"][0]["after"]
     assert in_parts == pytest.approx(held, abs=0.1)
 

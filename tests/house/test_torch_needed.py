@@ -8,10 +8,8 @@ from tests.torch_needed import ROOT, modules_that_need_torch
 
 OF_PYTORCH = {
     "collectors/torch_collectors.py",
-    "collectors/torch_kernels.py",
     "evaluation/metrics/torch_metric.py",
     "models/loading/archive_safety.py",
-    "models/loading/state_dicts.py",
     "models/loading/torch_checkpoint.py",
     "models/loading/torch_export.py",
     "models/loading/torch_sources.py",

@@ -14,6 +14,7 @@ from ptq_cli.core.errors import MetricError, RecipeValueError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.metrics.base import LabelMetric, Labels, Recorded, Resampling, State, Targets
+from ptq_cli.evaluation.metrics.checked_code import as_number, described, raised, require_samples_first
 from ptq_cli.evaluation.metrics.metric_registry import (
     PAIR_METRICS,
     REQUESTED_COMPARISONS,
@@ -22,7 +23,6 @@ from ptq_cli.evaluation.metrics.metric_registry import (
     plugin_metric,
     require_metric,
 )
-from ptq_cli.evaluation.metrics.torch_metric import as_number, described, raised, require_samples_first
 from ptq_cli.recipe.sections import MetricSettings
 
 _WITH_OUTPUT = re.compile(r"(.*?:\w+|\w+)\[(.+)\]", re.DOTALL)

@@ -46,7 +46,7 @@ from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resumable import NO_CHECKPOINTS, Checkpoints, Tell, changed_since, continued
 
 if TYPE_CHECKING:
-    from ptq_cli.setup.parts import Group
+    from ptq_cli.setup.distributed import Group
 
 _CONTAINER = Container(
     format="ptq.evaluation",

@@ -37,13 +37,9 @@ from ptq_cli.runtime.session import Session
 from ptq_cli.setup.float_model import open_source
 from ptq_cli.setup.output_checks import input_files, report_outputs, require_free_outputs, require_outputs
 from ptq_cli.setup.parts import Work
+from ptq_cli.setup.remembered_data import with_exported, with_remembered_evaluation
 from ptq_cli.setup.resolve import Request, Resolved, open_data
-from ptq_cli.setup.run_directory import (
-    RunDirectory,
-    plugin_versions,
-    with_exported,
-    with_remembered_evaluation,
-)
+from ptq_cli.setup.run_directory import RunDirectory, plugin_versions
 from ptq_cli.setup.served_inputs import carry_notes, with_states
 
 EVALUATE_STAGE = "evaluate"

@@ -13,7 +13,7 @@ from ptq_cli.runtime import cuda
 from ptq_cli.runtime.cuda import require_device, require_gpu, require_provider
 from ptq_cli.runtime.machine import HOST, Device
 from ptq_cli.runtime.session import Session, SessionPlace
-from ptq_cli.runtime.tapping.pieces import as_tensors
+from ptq_cli.runtime.tapping.on_device import as_tensors
 from tests.devices import require_or_skip, use_the_host_as_cuda
 from tests.each_case import each_case
 
@@ -121,7 +121,7 @@ def test_a_tensor_that_pytorch_cannot_read(monkeypatch):
     def fail(_values):
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
 
-    monkeypatch.setattr("ptq_cli.runtime.tapping.pieces.as_tensors", fail)
+    monkeypatch.setattr("ptq_cli.runtime.tapping.on_device.as_tensors", fail)
     assert "no kernel image is available" in refused(cuda._try, CUDA).message
 
 
@@ -140,7 +140,7 @@ def test_a_full_gpu_is_not_blamed_on_versions(monkeypatch, text):
     def fail(_values):
         raise RuntimeError(text)
 
-    monkeypatch.setattr("ptq_cli.runtime.tapping.pieces.as_tensors", fail)
+    monkeypatch.setattr("ptq_cli.runtime.tapping.on_device.as_tensors", fail)
     error = refused(cuda._try, CUDA)
     assert error.message == f"the memory of 'cuda' is full: {text}"
     assert error.hint.startswith("nvidia-smi shows")
@@ -148,7 +148,7 @@ def test_a_full_gpu_is_not_blamed_on_versions(monkeypatch, text):
 
 def test_a_device_that_computes_nonsense(monkeypatch):
     use_the_host_as_cuda(monkeypatch)
-    monkeypatch.setattr("ptq_cli.runtime.tapping.pieces.as_tensors", lambda _values: [torch.zeros(2)])
+    monkeypatch.setattr("ptq_cli.runtime.tapping.on_device.as_tensors", lambda _values: [torch.zeros(2)])
     assert (
         "computes wrong results: twice the negative of 1 and 2 is [0.0, 0.0]"
         in refused(cuda._try, CUDA).message

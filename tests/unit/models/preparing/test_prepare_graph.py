@@ -22,7 +22,7 @@ from tests.unit.models.preparing.passes.cases import LEFT_ALONE, REWRITTEN, Case
 from tests.unit.plan.graphs import build, run, sample
 from tests.unit.qdq.printer import graph_text
 
-GRAPHS = Path(__file__).parents[4] / "golden" / "passes"
+GRAPHS = Path(__file__).parents[3] / "golden" / "passes"
 BY_NAME = {item.name: item for item in PASSES}
 
 

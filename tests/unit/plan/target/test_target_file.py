@@ -34,7 +34,7 @@ weight = 1
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     """Writes a table, and loads it."""
-    monkeypatch.setattr(target_module, "TARGETS", tmp_path)
+    monkeypatch.setattr(target_module, "TABLES_FOLDER", tmp_path)
 
     def load(text: str):
         Path(tmp_path / "own.toml").write_text(text)

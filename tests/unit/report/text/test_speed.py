@@ -7,7 +7,7 @@ import pytest
 from ptq_cli.evaluation.document.gate_result import SWITCHED_OFF, Latency, OwnFileLatency, Times
 from ptq_cli.evaluation.interval import Interval
 from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
-from ptq_cli.report.text import speed as doubts
+from ptq_cli.latency import latency_doubts as doubts
 from ptq_cli.report.text.speed import slower_warning, speed_lines
 from tests.each_case import each_case
 
