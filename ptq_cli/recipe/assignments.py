@@ -86,7 +86,7 @@ ONCE_KEYS = tuple(item.name for item in fields(Once))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Key:
+class RecipeKey:
     """A key of a recipe, or one that holds for one command."""
 
     key: Annotated[str, "The key with its section."]
@@ -99,7 +99,7 @@ class _Key:
 class Keys:
     """What ``ptq recipe keys`` prints."""
 
-    keys: Annotated[tuple[_Key, ...], "Those that the pattern matches, in the order of a recipe."]
+    keys: Annotated[tuple[RecipeKey, ...], "Those that the pattern matches, in the order of a recipe."]
 
 
 def setting_types() -> dict[str, Any]:
@@ -107,10 +107,10 @@ def setting_types() -> dict[str, Any]:
     return {item.key: item.type for item in _declared() if item.key.partition(".")[0] not in TABLES}
 
 
-def list_keys(pattern: str | None = None) -> list[_Key]:
+def list_keys(pattern: str | None = None) -> list[RecipeKey]:
     """Every key, in order, that matches a pattern, with ``*`` as in a shell, or contains it."""
     found = [
-        _Key(
+        RecipeKey(
             key=item.key,
             type="path or entry point" if item.is_location else type_words(item.type),
             default=None if item.default is REQUIRED else item.default,

@@ -28,11 +28,11 @@ RECIPE = "ptq.toml"
 FILES: Mapping[str, str] = {
     "report.json": _REPORT,
     "analysis.json": "evaluation.document.analysis_document:Analysis",
-    "details.json": "evaluation.document.details:Details",
+    "details.json": "evaluation.document.report_document:Details",
     "devices.json": "evaluation.document.device_document:DeviceAnswers",
     "tune.json": "evaluation.document.ladder:Ladder",
     "bench.json": "latency.run_bench:BenchResult",
-    "drift.json": "monitoring.drift_document:Drift",
+    "drift.json": "monitoring.drift:Drift",
 }
 """By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
@@ -41,7 +41,7 @@ JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "export": (
         "pipeline.run_export:ExportResult",
         "pipeline.run_prepare:PrepareResult",
-        "folders.verify_folder:PreparedFolder",
+        "folders.evaluate_folder:PreparedFolder",
     ),
     "evaluate": (_REPORT, REPORTS, "pipeline.run_evaluate:EvaluationShardResult"),
     "quantize": ("pipeline.run_quantize:QuantizationResult", "folders.quantize_folder:FolderResult"),
@@ -49,23 +49,23 @@ JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "analyze": (FILES["analysis.json"],),
     "inspect": (
         "pipeline.run_inspect:Inspection",
-        "pipeline.views.calibration_view:CalibrationView",
-        "pipeline.views.calibration_view:Explanation",
+        "pipeline.calibration_view:CalibrationView",
+        "pipeline.calibration_view:Explanation",
     ),
     "verify": (
-        "evaluation.proof.verification:Verification",
-        "folders.verify_folder:VerifiedFolder",
+        "evaluation.verification:Verification",
+        "folders.evaluate_folder:VerifiedFolder",
         "devices.run_cases:PackedCases",
         FILES["devices.json"],
     ),
-    "bench": (FILES["bench.json"], "latency.run_profile:ProfileResult"),
+    "bench": (FILES["bench.json"], "latency.measure_profile:ProfileResult"),
     "drift": (FILES["drift.json"],),
     "merge": ("pipeline.run_merge:MergeResult", _REPORT, REPORTS),
     "gate": ("evaluation.document.gate_result:Judgement",),
     "report": (
         "pipeline.evaluation.report_page:PageResult",
         "evaluation.report_changes:ReportChanges",
-        "evaluation.trade_offs:TradeOffs",
+        "evaluation.report_changes:TradeOffs",
     ),
     "recipe init": ("setup.recipes:NewRecipe",),
     "recipe check": ("setup.recipes:CheckedRecipes",),
