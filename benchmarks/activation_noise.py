@@ -18,12 +18,11 @@ from ptq_cli.evaluation.document.analysis_document import Analysis
 from ptq_cli.report.text.numbers import format_decibels
 
 SAMPLES = Path(__file__).parent.parent / "sample_models"
+# The sample that is exported in further ways, and its layer that reads the features.
 SPEECH, FIRST = "spoken_digits_transformer", "embedding"
-"""The sample that is exported in further ways, and its layer that reads the features."""
 FURTHER = (("--exclude", FIRST),)
 HEADER = ("network", "weights only", "activations only", "both")
-FEW = 16
-"""Samples of a network of the folder, to calibrate and to analyze with."""
+FEW = 16  # Samples of a network of the folder, to calibrate and to analyze with
 
 
 def main() -> None:

@@ -33,8 +33,8 @@ ROUNDS = 3
 BATCH = 32
 IMAGES = 256
 HUNDRED = 100
+# Blocks per stage. The sample has 2, 2, 2 and 3; with these, 101 layers are quantized.
 DEEP_BLOCKS = (6, 6, 8, 8)
-"""Blocks per stage. The sample has 2, 2, 2 and 3; with these, 101 layers are quantized."""
 
 DEEPER = """
 

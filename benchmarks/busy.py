@@ -27,8 +27,7 @@ ROOT = Path(__file__).parent.parent
 CNN = ROOT / "sample_models" / "cifar10_cnn"
 ROUNDS = 7
 LIMIT = 2.0
-QUIET_CORES = 0.1
-"""Cores that other processes may use on a machine that counts as quiet."""
+QUIET_CORES = 0.1  # Cores that other processes may use on a machine that counts as quiet
 NEIGHBOR = """
 import os
 parent = os.getppid()

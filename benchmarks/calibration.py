@@ -58,6 +58,7 @@ class Case:
     less: int = 0
 
 
+# Files that are not absolute are written into a scratch folder.
 CASES = (
     Case(
         name="cnn",
@@ -106,7 +107,6 @@ CASES = (
         less=200,
     ),
 )
-"""Files that are not absolute are written into a scratch folder."""
 
 
 def main() -> None:

@@ -37,8 +37,7 @@ from ptq_cli.runtime.session import Session
 FEW, CALIBRATED, IMAGE = 4, 24, 4
 SUMS, GATES = ("Conv", "Gemm", "MatMul"), ("HardSigmoid", "Sigmoid")
 Write = Callable[[Array], Array]
-Writes = Mapping[str, Write]
-"""By tensor, what it is written as."""
+Writes = Mapping[str, Write]  # By tensor, what it is written as
 Tensors = Mapping[str, Array]
 
 

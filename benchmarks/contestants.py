@@ -41,10 +41,9 @@ class Moment:
     processors: float = field(default_factory=time.process_time)
 
 
-Job = Callable[[], Moment]
-"""A function that works once, and returns the moment when its start-up ended."""
+Job = Callable[[], Moment]  # A function that works once, and returns the moment when its start-up ended
+# A function that gets ready with a model, its data and a number of samples.
 Ready = Callable[[Path, str, int | None], Job]
-"""A function that gets ready with a model, its data and a number of samples."""
 
 
 def main(contestants: Mapping[str, Ready] | None = None) -> None:

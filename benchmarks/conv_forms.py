@@ -26,8 +26,8 @@ from benchmarks.speed_network import opened, ratio_of
 from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 
 SECONDS = 3.0
+# Channels in and out, height and width, size of the filter.
 SHAPES = ((32, 32, 56, 3), (64, 128, 28, 3), (128, 256, 14, 1), (256, 256, 7, 3))
-"""Channels in and out, height and width, size of the filter."""
 PAIRS = """<ir_version: 10, opset_import: ["": 21]>
     g (float[1,$I,$S,$S] x) => (float[1,$O,$S,$S] y)
     <float a = {0.03}, TYPE z = {MIDDLE}, float b = {0.01}, int8[$O,$I,$K,$K] w, int8 u = {0}> {

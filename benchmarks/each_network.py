@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-Found = Mapping[str, Any]
-"""What a process says of a network, or of one row of it."""
+Found = Mapping[str, Any]  # What a process says of a network, or of one row of it
 
 
 def measure_apart(module: str, folder: Path, options: Mapping[str, object], longest: int) -> Found | str:

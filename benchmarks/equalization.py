@@ -26,8 +26,7 @@ from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 WAYS = ("none", "auto", "equalize,smooth")
-OCTAVES = 4.0
-"""Channels are multiplied by 2 to the power of -4 to 4."""
+OCTAVES = 4.0  # Channels are multiplied by 2 to the power of -4 to 4
 ZOO_SAMPLES = 24
 HEADER = ("model", "channels", "`--recover`", "top-1", "SQNR")
 

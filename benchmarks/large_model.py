@@ -17,8 +17,7 @@ from benchmarks.timing import peak_anonymous_bytes, peak_bytes
 from tests.large_models import write_large
 
 WIDTH, LAYERS = 8192, 10
-DECODER_LAYERS = 15
-"""Of as many parameters as a language model of 1 billion."""
+DECODER_LAYERS = 15  # Of as many parameters as a language model of 1 billion
 COMMANDS = (
     ("calibrate", "calibrate large.onnx --data x.npz --set data.batch_size=2", "at most 1.3"),
     ("export", "export", "at most 1.3"),
@@ -39,8 +38,8 @@ WEIGHTS = (
 
 FOUR_BITS = ("--preset", "w4_block32", "--set", "weights.symmetric=false", "--set", "runtime.threads=1")
 LAYERS_OF_DECODER, SEQUENCES, LENGTH = 22, 8, 128
+# Layers are measured with few words, and what is made of words by the difference of both.
 FEW_WORDS, SOME_WORDS = 256, 8192
-"""Layers are measured with few words, and what is made of words by the difference of both."""
 
 
 def main() -> None:

@@ -14,12 +14,9 @@ import numpy.typing as npt
 from onnx import NodeProto, TensorProto, helper, numpy_helper, save
 
 OPSET = 20
-STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
-"""Width, blocks and stride of ResNet-50's stages."""
-SMALL_STAGES = ((16, 9, 1), (32, 9, 2), (64, 9, 2))
-"""The same of ResNet-56's."""
-DEEP_STAGES = ((16, 134, 1), (32, 134, 2), (64, 133, 2))
-"""The same with 1,207 layers that compute."""
+STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # Width, blocks and stride of ResNet-50's stages
+SMALL_STAGES = ((16, 9, 1), (32, 9, 2), (64, 9, 2))  # The same of ResNet-56's
+DEEP_STAGES = ((16, 134, 1), (32, 134, 2), (64, 133, 2))  # The same with 1,207 layers that compute
 LAYERS, WIDTH, HEADS, INNER, VOCABULARY, POSITIONS = 6, 768, 12, 3072, 1000, 512
 
 
@@ -202,8 +199,8 @@ def _attention(graph: _Graph, x: str, mask: str | None) -> str:
 
 
 DECODER_WIDTH, DECODER_INNER, HEAD, GROUPS, IN_GROUP, WORDS = 2048, 5632, 64, 4, 8, 32000
+# Channels of each normalization that are so many times as large, as in trained models.
 WILD, WILD_GAIN = 16, 20.0
-"""Channels of each normalization that are so many times as large, as in trained models."""
 
 
 def write_decoder(path: Path, *, layers: int, words: int = WORDS) -> int:

@@ -17,6 +17,7 @@ from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 
 RUNTIME = "runtime operators"
+# Parts of the table of ``ort-cpu`` that rewrite a model for speed, and what stands there without them.
 REWRITES = {
     'name = "ort-cpu"\n': 'name = "without-rewrites"\n',
     '[op.HardSwish]\nkind = "join"\ninteger_form = "clamped_sum"\n': "",
@@ -24,7 +25,6 @@ REWRITES = {
     "\nchannel_multiple = 16\n": "\n",
     "\njoin_axes = true\n": "\n",
 }
-"""Parts of the table of ``ort-cpu`` that rewrite a model for speed, and what stands there without them."""
 
 
 class Maker:

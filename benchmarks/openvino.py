@@ -28,10 +28,8 @@ from benchmarks.speed import decibels, write_cnn
 from benchmarks.zoo import find_networks
 
 SAMPLES, SECONDS, BATCHES = 32, 4.0, "1,8"
-LONGEST_NETWORK = 900
-"""Seconds after which a network is given up."""
-CNN = "cnn"
-"""A network that needs no DIR."""
+LONGEST_NETWORK = 900  # Seconds after which a network is given up
+CNN = "cnn"  # A network that needs no DIR
 NEEDED = ("openvino", "nncf")
 COLUMNS = (
     "network", "batch", "ptq over NNCF", "ptq over float", "NNCF over float", "SQNR of ptq", "SQNR of NNCF",

@@ -22,8 +22,7 @@ from ptq_cli.evaluation.latency import LatencyRatio, LatencyTurns, Scenario, ope
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 
-OURS, THEIRS, FLOAT = range(3)
-"""The order of the files in the turns."""
+OURS, THEIRS, FLOAT = range(3)  # The order of the files in the turns
 
 
 @dataclass(frozen=True)

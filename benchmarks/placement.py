@@ -31,8 +31,8 @@ from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 
 NODES, ROUNDS = 5_000, 5
+# For the model with large weights: width and number of its layers, and samples of its calibration.
 WIDTH, LAYERS, DEPTH = 4096, 4, 3
-"""For the model with large weights: width and number of its layers, and samples of its calibration."""
 MOST_SECONDS, MOST_RATIO = 5.0, 1.5
 
 

@@ -22,10 +22,8 @@ from ptq_cli.core.trust import trust_code
 
 SAMPLE = Path(__file__).parent.parent / "sample_models" / "cifar10_cnn"
 SEED = 0
-STAGES = ((16, 1), (32, 2), (64, 2))
-"""Channels and stride."""
-HELD_OUT = 1000
-"""Images whose accuracy is printed after each epoch."""
+STAGES = ((16, 1), (32, 2), (64, 2))  # Channels and stride
+HELD_OUT = 1000  # Images whose accuracy is printed after each epoch
 
 
 class Block(nn.Module):

@@ -35,24 +35,22 @@ from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 
 SAMPLE_MODELS = Path(__file__).parent.parent / "sample_models"
 RECIPE = "ptq.toml"
-SECONDS = 60.0
-"""To measure the speed at each batch size."""
+SECONDS = 60.0  # To measure the speed at each batch size
 BATCHES = (1, 8)
 
 
 TARGET = 'name = "other-weights"\nextends = "ort-cpu"\n[weight]\n'
 BEFORE, DEFAULT = "no condition", "default"
+# By the form of a file: keys of ``[weight]`` in the target's table.
 FORMS = {
     BEFORE: "pair_sum = 0\npreserve_sums = false\n",
     "7 bits": "pair_sum = 0\npreserve_sums = false\nbits = 7\n",
     "pairs": "preserve_sums = false\n",
     DEFAULT: "",
 }
-"""By the form of a file: keys of ``[weight]`` in the target's table."""
+# Of a file: ``sqnr`` of the worst output in dB, and ``metric`` and ``of_float`` in words; or ``failed``.
 Figures = Mapping[str, Any]
-"""Of a file: ``sqnr`` of the worst output in dB, and ``metric`` and ``of_float`` in words; or ``failed``."""
-Network = Mapping[str, Figures]
-"""By the form."""
+Network = Mapping[str, Figures]  # By the form
 
 
 def main() -> None:

@@ -21,8 +21,7 @@ from benchmarks.zoo import find_networks
 from ptq_cli.runtime.qnn import MODULE
 
 SAMPLES = 64
-LONGEST_NETWORK = 1800
-"""Seconds after which a network is given up."""
+LONGEST_NETWORK = 1800  # Seconds after which a network is given up
 COLUMNS = (
     "network", "samples", "operators in integers", "in float16", "on the CPU",
     "SQNR on the simulator", "on ONNX Runtime", "float", "on the simulator",

@@ -22,12 +22,12 @@ from ptq_cli.runtime.engine import ON_CPU, ON_FLOATS, ON_HTP
 from ptq_cli.runtime.qnn import QNN_HTP
 
 _MODELS = Path(__file__).parents[1] / "sample_models"
+# The language model is none of them: its sequences have no static length.
 SAMPLE_MODELS = {
     "cnn": _MODELS / "cifar10_cnn",
     "speech": _MODELS / "spoken_digits_transformer",
     "detector": _MODELS / "shapes_detector",
 }
-"""The language model is none of them: its sequences have no static length."""
 WIDE = ("--set", "activations.dtype=uint16")
 
 

@@ -21,8 +21,7 @@ from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize
 from ptq_cli.quantizers.scaled.tensor_quant import fake_tensor_quant
 from ptq_cli.runtime.machine import usable_cores
 
-ROWS = COLUMNS = 4096
-"""16 M floats."""
+ROWS = COLUMNS = 4096  # 16 M floats
 ROUNDS = 9
 AMAX = 4.0
 

@@ -33,15 +33,12 @@ from ptq_cli.tuning.layer_noise import Combine, layer_noise, typical
 from ptq_cli.tuning.run_tune import run_tune
 
 DEEP = "deep"
+# Samples that each layer alone is run on, and at most so many runs of the model for that.
 SAMPLES, RUNS = 8, 1024
-"""Samples that each layer alone is run on, and at most so many runs of the model for that."""
-FEW = 128
-"""Layers that are also run alone on the same samples for the mean."""
+FEW = 128  # Layers that are also run alone on the same samples for the mean
 LOUDEST = 20
-ALL = 2**40
-"""Runs until twice as many samples were seen: of every layer on every sample."""
-UNREACHABLE = 99.0
-"""SQNR in dB, so that layers are ranked for more than the default."""
+ALL = 2**40  # Runs until twice as many samples were seen: of every layer on every sample
+UNREACHABLE = 99.0  # SQNR in dB, so that layers are ranked for more than the default
 COLUMNS = (
     "network",
     "layers",

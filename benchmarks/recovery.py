@@ -18,19 +18,18 @@ from benchmarks.timing import evaluate_run, run_ptq, seconds
 
 ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
-BITS = ((8, 8), (4, 8), (3, 8), (4, 4))
-"""Of weights and of activations."""
+BITS = ((8, 8), (4, 8), (3, 8), (4, 4))  # Of weights and of activations
 EIGHT = 8
 WAYS = {
     "to nearest": (),
     "to nearest, `--set amax.weight_method=mse`": ("--set", "amax.weight_method=mse"),
     "`--recover round`": ("--recover", "round"),
 }
+# Of 4-bit activations alone, each with a calibration of its own, since channels get factors before it.
 WAYS_OF_FEW = {
     "`--recover equalize,smooth,ranges,round`": ("--recover", "equalize,smooth,ranges,round"),
     "`--recover all`": ("--recover", "all"),
 }
-"""Of 4-bit activations alone, each with a calibration of its own, since channels get factors before it."""
 HEADER = (
     "weights",
     "activations",

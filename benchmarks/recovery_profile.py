@@ -28,6 +28,7 @@ from ptq_cli.cli.main import run
 from ptq_cli.recover import recover_rounding as recovering
 from ptq_cli.recover.rung_work import seconds_of
 
+# Files and functions that a sample is counted for: the innermost one of a stack decides.
 PARTS = {
     "calibration": (("measure", ""), ("rescaling", "")),
     "ranges": (("range_choice", "choose_ranges"),),
@@ -37,7 +38,6 @@ PARTS = {
     "running": (("sample_stream", "run"),),
     "other recovery": (("recover_rounding", "recover_weights"),),
 }
-"""Files and functions that a sample is counted for: the innermost one of a stack decides."""
 REST = "the rest"
 EVERY = 0.01
 RESNET50 = "resnet50"

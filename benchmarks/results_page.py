@@ -8,6 +8,7 @@ from pathlib import Path
 from tools.marked import write_part
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
+# What PyTorch calls the instructions that decide which kernels multiply bytes, and what their makers do.
 INSTRUCTIONS = {
     "avx2": "AVX2",
     "avx512_f": "AVX-512",
@@ -17,7 +18,6 @@ INSTRUCTIONS = {
     "dot": "dot products",
     "i8mm": "I8MM",
 }
-"""What PyTorch calls the instructions that decide which kernels multiply bytes, and what their makers do."""
 
 
 def processor() -> str:

@@ -28,8 +28,8 @@ from ptq_cli.plan.target.target_file import TABLES_FOLDER
 from ptq_cli.runtime.timing import Duration, repeat_with_new_sessions
 
 SAMPLES, SECONDS = 48, 4.0
+# Of the parts of ``REWRITES``, after the first, which is the target's name.
 NAMES = ("HardSwish as Add and Mul", "image channels to 4", "channels to 16", "axes of Softmax joined")
-"""Of the parts of ``REWRITES``, after the first, which is the target's name."""
 FOLDED, OWN = (
     "HardSigmoid into the layer before it",
     "SiLU as QuickGelu (`quantization.runtime_operators=true`)",
@@ -104,8 +104,7 @@ def _differ(one: Path, other: Path) -> bool:
     return abs(one.stat().st_size - other.stat().st_size) > LEAST_CHANGE
 
 
-LEAST_CHANGE = 64
-"""Bytes: names of targets and settings in the metadata are shorter."""
+LEAST_CHANGE = 64  # Bytes: names of targets and settings in the metadata are shorter
 
 
 if __name__ == "__main__":

@@ -32,8 +32,7 @@ from ptq_cli.runtime.session import Session
 
 GATES = {"LSTM": 4, "GRU": 3}
 ROUNDS = 25
-LEAST_SECONDS = 2e-3
-"""A turn takes at least as long; a small layer runs several times in it."""
+LEAST_SECONDS = 2e-3  # A turn takes at least as long; a small layer runs several times in it
 
 
 @dataclass(frozen=True, kw_only=True)

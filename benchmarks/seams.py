@@ -15,8 +15,8 @@ from ptq_cli.core.tensors import Array
 
 ELEMENTS = 1_000_000
 PAIRS = 50
+# Input and output channels, height and width, kernel.
 CONVOLUTIONS = ((16, 16, 64, 1), (32, 32, 32, 3), (64, 64, 28, 3), (64, 64, 28, 1))
-"""Input and output channels, height and width, kernel."""
 SCALE: dict[str, Array] = {
     "scale": np.asarray(0.02, np.float32),
     "zero_point": np.asarray(128, np.uint8),

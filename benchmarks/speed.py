@@ -32,10 +32,8 @@ from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 
 SAMPLES, SECONDS = 48, 3.0
-LONGEST_NETWORK = 600
-"""Seconds after which a network is given up."""
-OWN = ("cnn", "resnet50")
-"""Networks that need no DIR."""
+LONGEST_NETWORK = 600  # Seconds after which a network is given up
+OWN = ("cnn", "resnet50")  # Networks that need no DIR
 SPEEDS = (USER, FLOAT, DEFAULT, THEIRS)
 COLUMNS = (
     "network", "batch", "threads", *(f"over {name}" for name in SPEEDS),
@@ -153,8 +151,7 @@ def decibels(value: float | None) -> str:
     return f"{value:.1f} dB" if value < AS_FLOAT else "as float"
 
 
-AS_FLOAT = 100.0
-"""dB: more than that is the rounding of floats."""
+AS_FLOAT = 100.0  # dB: more than that is the rounding of floats
 
 
 def _together(found: Sequence[Found]) -> Iterator[str]:

@@ -27,10 +27,9 @@ from ptq_cli.runtime.timing import Duration, Turns, repeat_with_new_sessions
 
 USER, FLOAT, DEFAULT, LATENCY = "user's file", "prepared float", "default", "prefer latency"
 PLAIN, THEIRS = "without rewrites", "quantize_static"
+# The quantile of the runs that is compared with what was expected: that is what a profile measures, too.
 FAST = 0.1
-"""The quantile of the runs that is compared with what was expected: that is what a profile measures, too."""
-BATCHES = 4
-"""How many batches of the evaluation data take turns."""
+BATCHES = 4  # How many batches of the evaluation data take turns
 
 
 @dataclass(frozen=True)

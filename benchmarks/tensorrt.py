@@ -10,8 +10,8 @@ from benchmarks.timing import evaluate_run, run_ptq
 
 PRESETS = ("int8", "fp8", "nvfp4", "int4_awq")
 CONVOLUTIONS = "cifar10_cnn"
+# These quantize products with constant matrices, and a network of convolutions has one.
 OF_PRODUCTS = ("nvfp4", "int4_awq")
-"""These quantize products with constant matrices, and a network of convolutions has one."""
 
 
 def main() -> None:

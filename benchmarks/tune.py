@@ -20,10 +20,8 @@ from benchmarks.results_page import networks_parser, print_part
 from benchmarks.tune_trials import SAMPLES, sample_lines, synthetic_lines
 from benchmarks.zoo import find_networks
 
-LONGEST_NETWORK = 3600
-"""Seconds after which a network is given up."""
-NAMED = 4
-"""Layers that a row names."""
+LONGEST_NETWORK = 3600  # Seconds after which a network is given up
+NAMED = 4  # Layers that a row names
 GAIN = 6.0
 COLUMNS = (
     "network",

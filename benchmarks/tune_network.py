@@ -19,16 +19,12 @@ from benchmarks.each_network import network_parser
 from benchmarks.zoo_network import Judge, quantize_with_ptq
 from ptq_cli.models.files.stored import read_model
 
-MARGIN = 1.5
-"""How much more is asked of the held-out samples than is wanted on the evaluation data, in dB."""
-LOWEST = 20.0
-"""Networks that have this SQNR with defaults need no tuning here, in dB."""
-PROVING = 21
-"""Samples to set aside at least: ``ptq tune`` asks for 20."""
+MARGIN = 1.5  # How much more is asked of the held-out samples than is wanted on the evaluation data, in dB
+LOWEST = 20.0  # Networks that have this SQNR with defaults need no tuning here, in dB
+PROVING = 21  # Samples to set aside at least: ``ptq tune`` asks for 20
+# What a step of a tuning says of its candidate, as lists of names.
 CHOSEN = ("rungs", "in_16_bits", "dynamic", "weights_alone", "in_float")
-"""What a step of a tuning says of its candidate, as lists of names."""
-MISSED = 3
-"""Exit status of a budget that is missed."""
+MISSED = 3  # Exit status of a budget that is missed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,10 +31,8 @@ ROOT = Path(__file__).parent.parent
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 SAMPLE_RUNGS = ("round",)
 BITS = 3
-DRAWN = ((300, 300), (512, 1000))
-"""Samples to choose by, and held out."""
-SHARES = (0.99, 0.5)
-"""Budgets, as shares of the default's true drop; and further ones, absolute."""
+DRAWN = ((300, 300), (512, 1000))  # Samples to choose by, and held out
+SHARES = (0.99, 0.5)  # Budgets, as shares of the default's true drop; and further ones, absolute
 BUDGETS = (0.005, 0.01, 0.02)
 DRAWN_HEADER = ("model", "budget", "set aside", "called kept", "exceeded", "of 100 trials")
 TRIALS = 2000
@@ -50,8 +48,7 @@ SHAPES = {
     "falling from 4 times to 1.05": tuple(np.linspace(4.0, 1.05, 9).tolist()),
     "falling from 3 times to 0.2": tuple(np.linspace(3.0, 0.2, 9).tolist()),
 }
-GAINED = 0.5
-"""Answers gained for each that is lost beyond them, as rounding noise does."""
+GAINED = 0.5  # Answers gained for each that is lost beyond them, as rounding noise does
 
 
 class OnlyFloat:

@@ -29,8 +29,7 @@ from benchmarks.each_network import measure_apart, table_line
 from benchmarks.results_page import networks_parser, print_part, processor
 
 SAMPLES, SECONDS = 48, 10.0
-LONGEST_NETWORK = 600
-"""Seconds after which a network is given up."""
+LONGEST_NETWORK = 600  # Seconds after which a network is given up
 COLUMNS = ("network", "quantized by", "task", "SQNR", "worst channel", "file", "speed", "integer work")
 
 

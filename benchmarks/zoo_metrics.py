@@ -16,11 +16,10 @@ from ptq_cli.core.tensors import Array
 
 Labels = Mapping[str, Any]
 Boxes = npt.NDArray[Any]
+# Boxes below the first are dropped; two of one network that overlap by more than the second are the same
+# object; a box of the float network is found if one overlaps it by more than the third.
 LEAST_SCORE, SAME_OBJECT, SAME_BOX = 0.2, 0.45, 0.5
-"""Boxes below the first are dropped; two of one network that overlap by more than the second are the same
-object; a box of the float network is found if one overlaps it by more than the third."""
-MARKED = 0.3
-"""Pixels of a map above this belong to a line of text."""
+MARKED = 0.3  # Pixels of a map above this belong to a line of text
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,5 @@ TEXT, CLASSES, MAPS, BOXES = (
     Task(_keep_map, _tell_maps),
     Task(boxes, _tell_boxes),
 )
-TASKS = {"text": TEXT, "label": CLASSES, "boxes": MAPS}
-"""By a key of ``labels.json``."""
-DETECTORS = frozenset({"nudenet"})
-"""Networks with the head of YOLOv8, and no labels."""
+TASKS = {"text": TEXT, "label": CLASSES, "boxes": MAPS}  # By a key of ``labels.json``
+DETECTORS = frozenset({"nudenet"})  # Networks with the head of YOLOv8, and no labels

@@ -12,6 +12,7 @@ from selenium import webdriver
 from tools.processors.page import missing_programs, open_browser
 
 PHONE = 390
+# Returns the texts of a page whose contrast with what is behind them is less than WCAG AA asks for.
 CONTRAST = """
 const level = (text) => {
   const parts = text.match(/[\\d.]+/g).map(Number);
@@ -41,7 +42,6 @@ for (const element of document.querySelectorAll("body *")) {
 }
 return weak;
 """
-"""Returns the texts of a page whose contrast with what is behind them is less than WCAG AA asks for."""
 
 
 def start_browser() -> Iterator[webdriver.Chrome]:

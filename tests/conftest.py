@@ -16,12 +16,12 @@ from hypothesis import settings
 from tests.made_once import shared_base
 
 SAMPLES = Path(__file__).parents[1] / "sample_models"
+# Seconds.
 SHORT_LATENCY = {
     "ptq_cli.evaluation.latency._SECONDS": 0.1,
     "ptq_cli.evaluation.latency.LIMITED_SECONDS": 0.5,
     "ptq_cli.latency.served_latency.PROFILED_SECONDS": 0.1,
 }
-"""Seconds."""
 
 settings.register_profile("ptq", deadline=None, derandomize=True)
 settings.load_profile("ptq")

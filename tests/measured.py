@@ -10,6 +10,7 @@ from ptq_cli.core.documents import to_json
 from ptq_cli.evaluation.document.gate_result import GateResult, Latency
 from ptq_cli.evaluation.document.measurement import Measurement
 
+# Unit, whether it needs labels, whether higher is better; any other metric is a number that needs them.
 KINDS = {
     "top1": ("share", True, True),
     "top5": ("share", True, True),
@@ -21,7 +22,6 @@ KINDS = {
     "max_abs_error": ("number", False, False),
     "perplexity": ("number", False, False),
 }
-"""Unit, whether it needs labels, whether higher is better; any other metric is a number that needs them."""
 
 
 def measurement(name: str, quantized: float, of_float: float | None = None, **more: Any) -> Measurement:

@@ -11,8 +11,8 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.recipe.schema import Recipe
 
+# A target's table: ort-cpu, with the integers that the quantizers alone make.
 PLAIN_WEIGHTS = Path(__file__).parent / "contracts" / "plain_weights.toml"
-"""A target's table: ort-cpu, with the integers that the quantizers alone make."""
 
 
 def placed(model: ir.Model, recipe: Recipe, target: Target | str = "ort-cpu") -> Placement:

@@ -14,14 +14,13 @@ from ptq_cli.recipe.assignments import parse_assignments, setting_types
 from tools.pages.page_commands import every_option
 
 ADVICE = re.compile(r"^(?:hint|warning|note|next|to try)\b.*?: (.*)$", re.MULTILINE)
+# Lines that are nothing but a command, which a user pastes.
 WHOLE = re.compile(r"^(?:next|to try)\b[^:]*: (ptq .*)$", re.MULTILINE)
-"""Lines that are nothing but a command, which a user pastes."""
 MENTION = re.compile(r"\bptq ([a-z]+.*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z](?![\w-])")
 ASSIGNMENT = re.compile(r"--set '?([a-z]+\.[a-z_]+)")
 MARKS = "`'\"().,;:[]"
-OF_OTHERS = {"--nproc-per-node"}
-"""Options of torchrun."""
+OF_OTHERS = {"--nproc-per-node"}  # Options of torchrun
 
 
 def require_proposals(*printed: str | None) -> None:

@@ -13,11 +13,10 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("benchmarks", "ptq_cli", "tests", "tools")
 TORCH = {"torch", "torchmetrics"}
 HAS_TORCH = find_spec("torch") is not None
+# What a module imports at once: in functions imports are indented, as those for types alone are.
 IMPORT = re.compile(r"^(?:import|from) ([\w.]+)(?: import (\([^)]*\)|.*))?", re.MULTILINE)
-"""What a module imports at once: in functions imports are indented, as those for types alone are."""
 
-STRING = re.compile(r'"""[\s\S]*?"""')
-"""What may hold a program of its own."""
+STRING = re.compile(r'"""[\s\S]*?"""')  # What may hold a program of its own
 
 
 def lacks_torch(error: BaseException) -> bool:

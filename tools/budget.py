@@ -19,8 +19,7 @@ import tomli_w
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "tools" / "budget.toml"
 MOST_PARAMETERS = 6
-OF_ALL = {"quiet", "debug"}
-"""Options that every command has."""
+OF_ALL = {"quiet", "debug"}  # Options that every command has
 Budget = dict[str, dict[str, int]]
 
 

@@ -13,8 +13,7 @@ from ptq_cli.recipe.assignments import FLAG_KEYS, OVERRIDE
 from ptq_cli.terminal.options.help_sections import GLOBAL, SECTIONS, options_by_section
 from tools.tables import code, listed
 
-Row = tuple[str, str, str]
-"""An option, the keys that it sets, and what it means."""
+Row = tuple[str, str, str]  # An option, the keys that it sets, and what it means
 INTRODUCTION = """\
 # Commands
 
@@ -53,10 +52,11 @@ After 130 and 143, `calibrate`, `quantize`, `export`, `evaluate` and `tune` cont
 checkpoint when they are run again. The status is the same if nobody reads the output.
 """
 FOLDER = "project"
+# Where the examples run, and where those of some commands do; ``tools.pages.folders`` makes them.
 FOLDERS = {"ptq recipe": "project without recipe", "ptq recipe init": "project without recipe"}
-"""Where the examples run, and where those of some commands do; ``tools.pages.folders`` makes them."""
+# Why examples that begin with a program are not run.
 NOT_RUN = {"torchrun": "it starts four processes; the tests of torchrun start two"}
-"""Why examples that begin with a program are not run."""
+# The page that tells more of a command than the first paragraph of its help.
 MORE = {
     "ptq calibrate": "amax.md",
     "ptq merge": "guides/many-machines.md",
@@ -72,9 +72,8 @@ MORE = {
     "ptq gate": "guides/ci.md",
     "ptq report": "report.md",
 }
-"""The page that tells more of a command than the first paragraph of its help."""
+# Parameters whose name in click differs from the setting's: ``min`` is a Python function.
 PARAMETER_NAMES = {"minimum": "min"}
-"""Parameters whose name in click differs from the setting's: ``min`` is a Python function."""
 
 
 def command_page() -> str:

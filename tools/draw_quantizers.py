@@ -29,14 +29,12 @@ from tools.quantizer_curves import BEYOND, Curve, beyond, draw_axes
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"
 PANEL_INCHES, HEIGHT_INCHES = 2.9, 3.1
+# Text is stored as text, which is small. A white background is readable on a dark page.
 FIGURE_STYLE: Any = {**STYLE, "svg.fonttype": "none", "font.size": 9.0, "font.family": "DejaVu Sans"}
-"""Text is stored as text, which is small. A white background is readable on a dark page."""
 METADATA: Any = {"Date": None, "Creator": None}
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
-DIGEST = re.compile(r"\b[mp][0-9a-f]{10}\b")
-"""The name of a path, made from all its numbers."""
-NEAR = 0.02
-"""Tolerance in points of a drawing: the exponential of another processor may differ by this."""
+DIGEST = re.compile(r"\b[mp][0-9a-f]{10}\b")  # The name of a path, made from all its numbers
+NEAR = 0.02  # Tolerance in points of a drawing: the exponential of another processor may differ by this
 
 CENTERS = torch.tensor([-1.5, -0.6, 0.0, 0.4, 1.6])
 

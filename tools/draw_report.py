@@ -22,13 +22,13 @@ from tools.pages.sample_folders import SAMPLES, copy_sample
 from tools.processors.page import open_browser
 
 ROOT = Path(__file__).parent.parent
+# What makes the report of each sample; ``docs`` shows that of the first one with its analysis.
 COMMANDS = {
     "cifar10_cnn": ("quantize model.pt --max-drop top1=0.01 --min sqnr_db=25",),
     "shakespeare_language_model": ("quantize model.onnx --set gate.max_ratio.perplexity=1.02",),
     "shapes_detector": ("quantize model.onnx --max-drop map50=0.02 --max-drop found=0.02",),
     "spoken_digits_transformer": ("quantize model.pt --max-drop top1=0.01",),
 }
-"""What makes the report of each sample; ``docs`` shows that of the first one with its analysis."""
 WIDTH = 1280
 SHOWN_ROWS, SHADES, MARGIN = 6, 256, 24
 ROWS = f"#layer-table tbody tr:nth-child({SHOWN_ROWS + 1})"

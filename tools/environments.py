@@ -35,6 +35,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 VERSIONS = ("lowest", "pinned", "newest")
 NOT_TRIED = {("3.14", "lowest"): "the lowest versions have no wheels for it"}
 USERS_EXTRAS = ("openvino", "parquet", "plot")
+# What only `make lint` and tests that skip without it use.
 NOT_IN_TESTS = {
     "ai-edge-model-explorer",
     "import-linter",
@@ -44,14 +45,12 @@ NOT_IN_TESTS = {
     "pytest-cov",
     "ruff",
 }
-"""What only `make lint` and tests that skip without it use."""
 NEED_TORCH = {"torch", "torchmetrics"}
 CUDA = ("nvidia-", "cuda-", "triton")
 SHORT = ("tests/unit/core", "tests/unit/recipe", "tests/unit/calibdata", "tests/unit/qdq")
 TESTS = ("-m", *shlex.split("pytest -p no:cacheprovider -n 2 --dist worksteal -m 'not nightly' -rfEs"))
 FEWEST = 3600
-FEWEST_SHORT = 700
-"""Tests that have to pass: one that is left out by mistake fails nothing else."""
+FEWEST_SHORT = 700  # Tests that have to pass: one that is left out by mistake fails nothing else
 COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 HIDDEN = {"PYTHONPATH", "PIP_CONSTRAINT", "VIRTUAL_ENV"}
 

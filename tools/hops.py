@@ -34,6 +34,7 @@ MODEL = """(float[n, 8] x) => (float[n, 4] y) <float[8, 4] w, float[4] b, float[
     r = Relu(h)
     [other] y = MatMul(r, v)
 }"""
+# The functions that the thing goes through, by file; everything that they call is on its way.
 STARTS = {
     "batch to histogram": {("count_batches.py", "count_batches")},
     "amax to the file": {
@@ -47,9 +48,8 @@ STARTS = {
         ("constant_pairs.py", "replace_constants"),
     },
 }
-"""The functions that the thing goes through, by file; everything that they call is on its way."""
+# What functions are given, by what it is.
 GIVEN: Mapping[str, Any] = {"metric": "class_accuracy", "setting": 1023}
-"""What functions are given, by what it is."""
 LONGEST_TEXT, MOST_PARTS = 200, 64  # characters and entries: a page and an array are not looked through
 COMMAND = (
     "quantize model.onnx --data calib.npz --run run --prefer size --amax mse --set amax.bins=1023 "

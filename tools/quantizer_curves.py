@@ -15,13 +15,11 @@ if TYPE_CHECKING:
 
 Quantizer = Callable[[torch.Tensor], torch.Tensor]
 Floats = npt.NDArray[np.float64]
-BEYOND = 0.25
-"""Shown on both sides of the levels, relative to them: where values are clipped."""
+BEYOND = 0.25  # Shown on both sides of the levels, relative to them: where values are clipped
 POINTS = 4001
-FLAT = 1e-3
-"""How far a line may be from what is drawn, relative to its height: less than its own width."""
+FLAT = 1e-3  # How far a line may be from what is drawn, relative to its height: less than its own width
+# A gray that is seen on white and on black.
 IDENTITY_COLOR = "#767676"
-"""A gray that is seen on white and on black."""
 
 
 @dataclass(frozen=True, eq=False)

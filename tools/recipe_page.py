@@ -54,6 +54,7 @@ How values are combined and written:
 
 What has no default below is not set.
 """
+# What follows the table of a section.
 BELOW = {
     "weights": "\nThe quantizers' formulas are in [quantizers.md](quantizers.md).\n",
     "activations": "\n"
@@ -64,7 +65,7 @@ BELOW = {
     )
     + "\n",
 }
-"""What follows the table of a section."""
+# Singular and plural of each type.
 WORDS = {
     str: ("string", "strings"),
     int: ("integer", "integers"),
@@ -72,7 +73,6 @@ WORDS = {
     bool: ("boolean", "booleans"),
     Any: ("value", "values"),
 }
-"""Singular and plural of each type."""
 
 
 def recipe_page() -> str:

@@ -20,13 +20,13 @@ from tools.pages.sample_folders import copy_sample
 from tools.tables import code, table
 
 ROOT = Path(__file__).parent.parent
+# The metric by which each is judged, and its unit.
 SAMPLES: dict[str, tuple[str, Unit]] = {
     "cifar10_cnn": ("top1", "share"),
     "spoken_digits_transformer": ("top1", "share"),
     "shapes_detector": ("map50", "number"),
     "shakespeare_language_model": ("perplexity", "number"),
 }
-"""The metric by which each is judged, and its unit."""
 HEADER = (
     "sample",
     "metric",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+# Pages that lie outside ``docs``, and where the site has them.
 PAGES = {
     "README.md": "overview.md",
     "CHANGELOG.md": "changelog.md",
@@ -28,10 +29,9 @@ PAGES = {
     "benchmarks/RESULTS.md": "results.md",
     "configs/README.md": "configs.md",
 }
-"""Pages that lie outside ``docs``, and where the site has them."""
-DECISIONS = {"Decisions": "decisions/"}
-"""The entry of the navigation that stands for all records."""
+DECISIONS = {"Decisions": "decisions/"}  # The entry of the navigation that stands for all records
 FILES_PAGE, SCHEMAS_PAGE = "files.md", "schemas.md"
+# Sections of the page with files to copy, each with the files in it.
 SHOWN_FILES = {
     "Presets": "configs/presets/*.toml",
     "Recipes": "configs/recipes/*.toml",
@@ -43,7 +43,6 @@ SHOWN_FILES = {
     "Tested versions": "constraints.txt",
     "License": "LICENSE",
 }
-"""Sections of the page with files to copy, each with the files in it."""
 FOLDERS = {
     "docs/decisions": "decisions/README.md",
     "configs/presets": f"{FILES_PAGE}#presets",
@@ -52,10 +51,9 @@ FOLDERS = {
     "docs/ci": f"{FILES_PAGE}#for-ci",
     "sample_models": "overview.md#what-it-costs",
 }
-ELSEWHERE = ("tests/",)
-"""What only those read who have the repository: links to it become plain text."""
+ELSEWHERE = ("tests/",)  # What only those read who have the repository: links to it become plain text
+# How much more a match in the glossary counts: who searches for a term wants to know what it means.
 GLOSSARY_BOOST = 4
-"""How much more a match in the glossary counts: who searches for a term wants to know what it means."""
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".yaml": "yaml", ".sh": "bash"}
 FENCE = re.compile(r"^(```|~~~~).*?^\1$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")

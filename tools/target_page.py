@@ -190,8 +190,7 @@ SECTIONS: tuple[tuple[str, type], ...] = (
     ("[op.NAME.blocks]", BlockRule),
 )
 BYTE = 8
-TABLES = ("activation", "weight", "bias", "op", "floats")
-"""Top-level keys that are tables."""
+TABLES = ("activation", "weight", "bias", "op", "floats")  # Top-level keys that are tables
 
 
 def target_page() -> str:

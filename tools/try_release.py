@@ -20,15 +20,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "tools" / "typed_script.py"
+# Variables by which something of the checkout or of its environment would be seen.
 HIDDEN = {"PYTHONPATH", "PIP_CONSTRAINT", "MYPYPATH"}
-"""Variables by which something of the checkout or of its environment would be seen."""
+# What the README says for each sample.
 COMMANDS = {
     "cifar10_cnn": "ptq quantize model.pt --max-drop top1=0.01",
     "spoken_digits_transformer": "ptq quantize model.pt --max-drop top1=0.01",
     "shapes_detector": "ptq quantize model.onnx --max-drop map50=0.02",
     "shakespeare_language_model": "ptq quantize model.onnx --set gate.max_ratio.perplexity=1.02",
 }
-"""What the README says for each sample."""
 FIRST = "cifar10_cnn"
 
 

@@ -20,14 +20,12 @@ from ptq_cli.runtime.session import Kernels, Session
 
 HERE = Path(__file__).parent
 OURS = ("--preset", "w4_block32", "--set", "weights.symmetric=false", "--recover", "round")
-METHODS = {"awq": "AWQ and scale estimation", "gptq": "GPTQ"}
-"""Of NNCF."""
+METHODS = {"awq": "AWQ and scale estimation", "gptq": "GPTQ"}  # Of NNCF
 COLUMNS = (
     "way", "processor time", "memory", "file", "perplexity", "of float, 95 % interval", "as it runs",
 )  # fmt: skip
 Feed = dict[str, Array]
-Scores = Callable[[Feed], Array]
-"""From inputs with tokens [1, positions] to scores [1, positions, tokens]."""
+Scores = Callable[[Feed], Array]  # From inputs with tokens [1, positions] to scores [1, positions, tokens]
 
 
 def write_sample(folder: Path) -> Path:

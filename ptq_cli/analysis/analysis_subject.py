@@ -55,8 +55,8 @@ from ptq_cli.setup.resolve import Request, Resolved, open_data
 from ptq_cli.setup.run_directory import RunDirectory
 from ptq_cli.setup.served_inputs import with_states
 
+# The axis of the channels of what an operator reads and makes.
 _CHANNELS = {"Conv": 1, "ConvTranspose": 1, "MatMul": -1, "Gemm": -1}
-"""The axis of the channels of what an operator reads and makes."""
 KEEP_CHANNELS = (
     "Add",
     "AveragePool",

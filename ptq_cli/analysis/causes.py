@@ -23,8 +23,8 @@ from ptq_cli.qdq.write.weight_quantizer import ScaledQuantizer, parameters_of
 from ptq_cli.recipe.sections import AmaxSettings
 
 GOOD_DB = 30.0  # a tensor above this SQNR, about 5 bits of a well used range, gets no finding
+# Share of the noise above which clipping is the cause; used share of the range below which outliers are.
 _MOST = 0.5
-"""Share of the noise above which clipping is the cause; used share of the range below which outliers are."""
 IMBALANCED = 4.0  # ratio of a channel's range to the median's at which a shared scale costs two bits
 _FEW = 128  # number of integer values below which the format itself is the cause: 7 bits have 128
 _MOST_BITS = 8  # widest integers of weights: more steps are not to be had

@@ -27,13 +27,12 @@ from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN,
 from ptq_cli.terminal.output import UNKNOWN, print_table, say
 from ptq_cli.terminal.phrases import as_typed, counted
 
+# Short names of causes that are too long for a table on a terminal with 80 columns.
 _SHORT: dict[Cause, str] = {"channel imbalance": "imbalance", "bias overflow": "bias"}
-"""Short names of causes that are too long for a table on a terminal with 80 columns."""
 
 _EXCLUDE = "--exclude"
 _SATURATION: Cause = "saturation"
-MOST_EXCLUDED = 3
-"""Most layers, starting with the costliest, that one command proposes to leave in float."""
+MOST_EXCLUDED = 3  # Most layers, starting with the costliest, that one command proposes to leave in float
 
 
 def print_analysis(

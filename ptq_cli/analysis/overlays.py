@@ -25,8 +25,8 @@ from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.setup.served_inputs import served_batch
 
 _SQNR, _KERNEL, _BITS, TIME = QUANTITIES = "SQNR (dB)", "kernel", "bits", "time (µs)"
+# From red to green by way of yellow: numbers stand beside them, so no color carries a meaning alone.
 WORST, _MIDDLE, _BEST = "#d73027", "#fee08b", "#1a9850"
-"""From red to green by way of yellow: numbers stand beside them, so no color carries a meaning alone."""
 Gradient = tuple[tuple[float, str], ...]
 RISING = ((0.0, WORST), (0.5, _MIDDLE), (1.0, _BEST))
 FALLING = ((0.0, _BEST), (0.5, _MIDDLE), (1.0, WORST))
@@ -97,8 +97,7 @@ def _overlay(graph: str, name: str, results: Mapping[str, Any], gradient: Gradie
     return json.dumps({graph: data}, indent=2) + "\n"
 
 
-_SECONDS = 2.0
-"""To time the operators."""
+_SECONDS = 2.0  # To time the operators
 
 
 def overlay_files(

@@ -264,8 +264,7 @@ def _shares(opened: OpenedAnalysis, measured: Measured, metric: MetricSummary | 
     )
 
 
-_WIDE = ("uint16", "int16")
-"""Integers that lose next to nothing of an activation."""
+_WIDE = ("uint16", "int16")  # Integers that lose next to nothing of an activation
 
 
 def _missing(twins: TwinGraphs, found: Collection[str]) -> str:

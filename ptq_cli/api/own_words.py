@@ -44,8 +44,8 @@ _OPTION = re.compile(
 _SET = re.compile(
     r"--set (?:'(?P<quoted>[^']+)'|(?P<plain>(?:[a-z]+\.[a-z_]+|override)(?:[.=]\S*?)?(?=[.,;:)]*(?:\s|$))))"
 )
+# What two keys of the recipe, one for each stage, are called in Python.
 _TWICE = re.compile(r"\b(\w+=\w+) or \1\b")
-"""What two keys of the recipe, one for each stage, are called in Python."""
 _PASSED = re.compile(r"ptq_cli\.api\.passed_objects:([0-9A-Za-z]*)_[0-9a-f]{16}(_[0-9]+)?")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _BLANK = re.compile(r"[A-Z]+(\.[a-z]+)?|…")  # Placeholder for the reader, such as FILE.

@@ -34,8 +34,8 @@ from ptq_cli.runtime.tapping.taps import tap
 STATISTICS_BYTES = 200_000  # of a tensor with a histogram: its table and what was settled of it
 CHANNEL_BYTES = 50_000  # of a channel with a histogram: likewise
 SESSION_BYTES = 6 << 20  # of a session whatever its weights: its graph, its threads, its kernels
+# While a session is opened: the graph, its serialized form, and what ONNX Runtime reads of it.
 COPIES_OF_WEIGHTS = 3
-"""While a session is opened: the graph, its serialized form, and what ONNX Runtime reads of it."""
 
 
 class Runnable(Protocol):

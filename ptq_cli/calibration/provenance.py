@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 TARGET_KEY = "quantization.target"
 RECOVERY = "recovery.rungs"  # of these, the rungs that change the float model
 RENAME = "data.rename"
+# How data is read; an evaluation may read other data in another way.
 READING = (
     RENAME,
     "data.carry",
@@ -48,7 +49,7 @@ READING = (
     "text.pairs",
     "text.mask_share",
 )
-"""How data is read; an evaluation may read other data in another way."""
+# Settings that the statistics depend on. Batch size and threads change nothing, so they are not here.
 DEPENDS_ON = (
     "model.path",
     "model.arch",
@@ -72,15 +73,14 @@ DEPENDS_ON = (
     TARGET_KEY,
     RECOVERY,
 )
-"""Settings that the statistics depend on. Batch size and threads change nothing, so they are not here."""
 
 
+# Parts of one calibration are made on one kind of device: activations of another differ in their last bits.
+# What is decided from a whole one holds for both, so a later stage may have another setting.
 DEVICE_KIND = "runtime.device"
-"""Parts of one calibration are made on one kind of device: activations of another differ in their last bits.
-What is decided from a whole one holds for both, so a later stage may have another setting."""
 
+# Begins the key of a file that the model was made from; the rest is its path from the run directory.
 HASH_PREFIX = "sha256 of "
-"""Begins the key of a file that the model was made from; the rest is its path from the run directory."""
 
 
 def settings_of(recipe: Recipe, run: RunDirectory) -> dict[str, str]:
@@ -172,8 +172,8 @@ def source_bytes(model: str | None, settings: Mapping[str, str], run: RunDirecto
     return sum(path.stat().st_size for path in files)
 
 
+# One for the float model, one for the file that it was made from; a third core works meanwhile.
 HASHING_THREADS = 2
-"""One for the float model, one for the file that it was made from; a third core works meanwhile."""
 LOCATIONS = ("model.path", "model.arch", "text.tokenizer", "calibration.data", TARGET_KEY)
 
 
@@ -190,8 +190,8 @@ class LoadedRun(NamedTuple):
     graph: "ir.Model"
 
 
+# Sections of a recipe that an export's flags set, besides the target.
 EXPORTED = ("amax", "weights", "activations", "override", "recovery", "export")
-"""Sections of a recipe that an export's flags set, besides the target."""
 
 
 def load_run(request: Request, run: RunDirectory) -> LoadedRun:

@@ -37,8 +37,7 @@ from ptq_cli.terminal.options.help_sections import SectionGroup
 from ptq_cli.terminal.options.shared_options import DEBUG, QUIET
 from ptq_cli.terminal.phrases import as_typed, printable
 
-_SHARED = ("calibrate", "evaluate", "tune")
-"""Commands whose work is divided among the processes."""
+_SHARED = ("calibrate", "evaluate", "tune")  # Commands whose work is divided among the processes
 
 
 @contextlib.contextmanager
@@ -82,21 +81,20 @@ COMMANDS = (
     "report",
     "recipe",
 )
+# Where a command is that is not in ``cli.commands``, in a file of its name.
 MODULES = {
     "analyze": "analysis.command",
     "bench": "latency.bench_command",
     "drift": "monitoring.command",
     "tune": "tuning.command",
 }
-"""Where a command is that is not in ``cli.commands``, in a file of its name."""
-CONTINUED = ("calibrate", "quantize", "export", "evaluate", "tune")
-"""Commands that write checkpoints."""
+CONTINUED = ("calibrate", "quantize", "export", "evaluate", "tune")  # Commands that write checkpoints
 BUG = 1
+# What the system says of an allocation, the loader of a library, Python of a thread, C++ of an object.
 _OUT_OF_MEMORY = ("cannot allocate memory", "failed to map segment", "can't start new thread", "bad_alloc")
-"""What the system says of an allocation, the loader of a library, Python of a thread, C++ of an object."""
 DEBUG_FLAG = "--debug"
+# Set by a shell that completes a command; see click's documentation on shell completion.
 COMPLETION_VARIABLE = "_PTQ_COMPLETE"
-"""Set by a shell that completes a command; see click's documentation on shell completion."""
 
 
 class LazyGroup(SectionGroup):

@@ -30,8 +30,8 @@ from ptq_cli.runtime.session import DATA_FOLDER, OPTIMIZED_DATA, SHIFTED, SILENT
 
 Numbers = npt.NDArray[Any]
 
+# The operators that add products of integers, and have nothing else to round than these sums.
 SUMMING = ("ConvInteger", "MatMulInteger", "MatMulIntegerToFloat", "QGemm", "QLinearConv", "QLinearMatMul")
-"""The operators that add products of integers, and have nothing else to round than these sums."""
 _EXACT, A_STEP = np.array(0.0), np.array(1.0)
 A_QUARTER = 0.25
 _FLOAT_ROUNDING = 2.0**-21  # relative: what a scaled sum and its bias lose in float32, in any order
@@ -161,10 +161,10 @@ def _floats(sums: Numbers, scale: Numbers, bias: Numbers | None) -> Expected:
 
 KernelTensors = Mapping[str, Array]
 
+# Without them a MatMulInteger stays, whose output are the sums.
 UNFUSED = ("DynamicQuantizeMatMulFusion", "MatMulIntegerToFloatFusion")
-"""Without them a MatMulInteger stays, whose output are the sums."""
+# Makes unsigned weights of signed ones, whose sums saturate on no processor; such kernels are slower.
 EXACT_SUMS_OPTION = "session.x64quantprecision"
-"""Makes unsigned weights of signed ones, whose sums saturate on no processor; such kernels are slower."""
 
 
 @dataclass(frozen=True)

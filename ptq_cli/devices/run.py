@@ -27,6 +27,7 @@ import onnxruntime
 FORMAT, VERSION = "ptq.answer", "1"
 PARTS = ("model", "tensors", "data")
 BLOCK = 1 << 22
+# The types of safetensors.
 DTYPES = {
     "BOOL": "?",
     "U8": "<u1",
@@ -41,7 +42,6 @@ DTYPES = {
     "F32": "<f4",
     "F64": "<f8",
 }
-"""The types of safetensors."""
 NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
 Arrays = Mapping[str, npt.NDArray[Any]]
 

@@ -39,6 +39,7 @@ from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 
 MANIFEST = "manifest.json"
+# By their name in the folder, the files beside this one that are copied there.
 RUNNERS = {
     "run.py": "run.py",
     "run.mjs": "run.mjs",
@@ -46,10 +47,9 @@ RUNNERS = {
     "index.html": "index.html",
     "README.md": "pack_readme.md",
 }
-"""By their name in the folder, the files beside this one that are copied there."""
 _DATA = "model.data"  # the file of the constants of a model that has them apart
+# What a tensor of a case is, in the middle of its name: RUN:KIND:NAME.
 CASE_INPUT, CASE_OUTPUT, CASE_TOLERANCE, CASE_REFERENCE = "input", "output", "tolerance", "reference"
-"""What a tensor of a case is, in the middle of its name: RUN:KIND:NAME."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +161,8 @@ def read_tensors(folder: Path, case: Case) -> list[dict[str, dict[str, Array]]]:
 
 AS_FAR = 4.0  # how many times as far from this machine as the file as it is written an output may be
 PACKED_SAMPLES = 8
+# Samples that kernels get: with one, ONNX Runtime takes other kernels than with several.
 SMALL_BATCHES = (1, 2)
-"""Samples that kernels get: with one, ONNX Runtime takes other kernels than with several."""
 
 
 @dataclass(frozen=True, kw_only=True)

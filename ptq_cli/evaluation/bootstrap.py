@@ -31,13 +31,13 @@ class Unseen:
     changed: int | None = None
 
 
+# From values, and from them without one sample each, to how far unseen flips may move each.
 Reach = Callable[[Sequence[Float64Array], Sequence[Float64Array]], Sequence[Unseen]]
-"""From values, and from them without one sample each, to how far unseen flips may move each."""
 MISSED = 0.05  # probability with which no sample shows what that share does
 RULE_OF_THREE = -float(np.log(MISSED))  # expected flips that leave no trace with this probability
+# Flips of equal weight: so many or fewer do not show what others are like; of twice as many a quarter of the
+# unseen ones counts, of ten times as many a hundredth.
 TRUSTED = 4.0
-"""Flips of equal weight: so many or fewer do not show what others are like; of twice as many a quarter of the
-unseen ones counts, of ten times as many a hundredth."""
 
 
 def unseen_share(samples: npt.ArrayLike) -> Float64Array:

@@ -14,9 +14,9 @@ _Count = Annotated[int, AtLeast(0)]
 
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959963984540054  # standard normal, at 0.975; a constant: ``statistics`` is slow to import
+# Slack of limits: 0.83 - 0.82 is 0.010000000000000009 in floating point, and a limit of 0.01 must hold it.
+# Shares of fewer than 10^9 samples differ by more, so it never lets a further wrong sample pass.
 TOLERANCE = 1e-9
-"""Slack of limits: 0.83 - 0.82 is 0.010000000000000009 in floating point, and a limit of 0.01 must hold it.
-Shares of fewer than 10^9 samples differ by more, so it never lets a further wrong sample pass."""
 _HALVINGS = 60  # steps of a bisection of drops from -1 to 1: ends are then exact to 2^-59
 
 

@@ -242,8 +242,8 @@ def _summarize(rounds: Sequence[Turns], model: int, batch: int) -> ModelLatency:
 
 
 _SECONDS = 3.0  # how long an evaluation measures at most, about, where nothing depends on the result
+# Runs of each model in one of several rounds, eight turns: small models have done them long before.
 ENOUGH_RUNS = 24
-"""Runs of each model in one of several rounds, eight turns: small models have done them long before."""
 LIMITED_SECONDS = 10.0  # how long it measures if there is a limit on the latency
 
 

@@ -30,13 +30,13 @@ EXAMPLES = {
 }
 Bounds = tuple[float, float]
 SHARE: Bounds = (0.0, 1.0)
+# Between which values a metric of ptq lies; one that is not here is open at one end. The registry of the
+# metrics would tell, but it imports numpy, and a gate alone is decided at once.
 BOUNDS: dict[str, Bounds] = {
     **dict.fromkeys(("class_accuracy", "f1", "auroc", "mean_iou", "masked_top1"), SHARE),
     **dict.fromkeys(("next_token_agreement", "exact_match", "top1_agreement", GENERATED), SHARE),
     **dict.fromkeys(("cosine", "cosine_of_embeddings", "spearman"), (-1.0, 1.0)),
 }
-"""Between which values a metric of ptq lies; one that is not here is open at one end. The registry of the
-metrics would tell, but it imports numpy, and a gate alone is decided at once."""
 
 
 def bounds_of(metric: str) -> Bounds | None:

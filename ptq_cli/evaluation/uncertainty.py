@@ -25,8 +25,8 @@ _FEWEST_BLOCKS = 20  # fewer blocks tell nothing about those that were not drawn
 TOO_MUCH = "resampling so many scores would take too long"
 NO_CHANGE = "no sample tells how much one whose prediction changes would change the value"
 _NOT_FINITE = "there are too few samples, or the metric is not finite for some resamples"
+# Intervals of the quantized model's value, of the drop, and of the ratio of both values.
 Intervals = Sequence[Interval | None]
-"""Intervals of the quantized model's value, of the drop, and of the ratio of both values."""
 
 
 def with_interval(measurement: Measurement, found: Resampling, samples: int) -> Measurement:

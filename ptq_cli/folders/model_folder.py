@@ -22,13 +22,13 @@ from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 _SUFFIX = ".onnx"
 TOKENIZER = "tokenizer.json"
+# Of models that are quantized already, as Transformers.js and Optimum name them.
 KNOWN_SUFFIXES = (
     *("fp16", "quantized", "int8", "uint8", "bnb4"),
     *("q8", "q8f16", "uint8f16", "q4", "q4f16", "q2", "q1", "q2f16"),
 )
-"""Of models that are quantized already, as Transformers.js and Optimum name them."""
+# Configurations and tokenizers, which a model is loaded with.
 CARRIED = ("*.json", "*.jinja", "*.model", "*.spm", "vocab*.txt", "merges.txt", "LICENSE*")
-"""Configurations and tokenizers, which a model is loaded with."""
 _SPLIT = re.compile(r"(?P<base>.+)_(?P<suffix>[^_]+)")
 _OPERATORS = (*QUANTIZING, "MatMulNBits", "GatherBlockQuantized", "MatMulBnb4")
 

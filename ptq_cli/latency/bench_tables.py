@@ -18,8 +18,7 @@ _HEADER = ("model", "p50", "CPU time", "samples/s", "speed", "p90", "p99", "spee
 _NUMBERS = tuple(range(1, len(_HEADER)))
 WIDEST_LABEL = 20  # characters of a file's name that a column has room for
 _SMALL = 0.01  # the share of every model's run below which operators are added up in one row
-MOST_GROWN = 5
-"""Operators that the comparison with the first model names."""
+MOST_GROWN = 5  # Operators that the comparison with the first model names
 MERGED = "merged"
 _SAME = "the same model"
 MICRO = 1e-6

@@ -8,10 +8,8 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.report.text.numbers import format_latency
 from ptq_cli.runtime.machine import usable_cores
 
+# Time over processor time of a single thread above which other work had the core for a fifth of it.
 MOST_WAITING = 1.25
-
-
-"""Time over processor time of a single thread above which other work had the core for a fifth of it."""
 
 
 def latency_doubts(found: LatencyComparison, names: Sequence[str]) -> tuple[str, ...]:

@@ -20,10 +20,10 @@ from ptq_cli.runtime.session import Session, Written
 
 _FAST = 0.1  # the quantile of the runs that counts: other work on the machine only ever adds time
 FEWEST_RUNS, MOST_RUNS = 8, 200
+# The first of them finds the caches full of another model, and is not among the fast ones.
 PROFILED_RUNS_A_TURN = 4
-"""The first of them finds the caches full of another model, and is not among the fast ones."""
+# Seconds of a run that the caches matter little for. A turn has one of them, and four turns are enough.
 LONG = 0.05
-"""Seconds of a run that the caches matter little for. A turn has one of them, and four turns are enough."""
 FEWEST_LONG_RUNS = 4
 
 

@@ -157,8 +157,8 @@ def _label(node: ir.Node) -> str:
 
 PROFILED_SECONDS = 1.0  # for which each of the two models is profiled, if the quantized one is slower
 SAME_MODEL = "no layer is quantized, so it is the same model as the float one"
+# Where nothing else could be exported.
 LAST_HINT = "ptq bench measures for longer; if the model stays slower, serve the float model"
-"""Where nothing else could be exported."""
 HINT_OF_WEIGHTS = (
     "integer weights alone speed up single tokens, not long inputs: measure a token with ptq bench "
     "--set model.input_shape.NAME=1,1"

@@ -137,8 +137,8 @@ _STEPS = 256  # steps of 8 bits over a range: the unit of distances, whatever th
 NULL_DRAWS = 4000  # draws of what chance alone moves
 FALSE_ALARM = 0.001  # chance that data which did not move are called moved, of all tensors together
 LEAST_DISTANCE = 1.0  # steps of 8 bits that do harm: rounding alone moves a value by up to half a step
+# Below these, sums of skewed tensors are not normal enough to tell what happens once in 1,000 times.
 FEWEST_SAMPLES, FEWEST_CALIBRATED, FEWEST_BLOCKS = 100, 32, 20
-"""Below these, sums of skewed tensors are not normal enough to tell what happens once in 1,000 times."""
 BLOCKS = 64  # kept at most: from twice as many samples on, neighbors share a block
 
 
@@ -179,8 +179,8 @@ def make_grid(parameters: QuantParameters) -> Grid:
     return Grid(parameters=parameters, low=low, high=high, edges=edges, widths=widths)
 
 
+# Columns of a row; between the first and the others are the counts below each edge.
 COUNT, CLIPPED, ERROR, POWER = 0, -3, -2, -1
-"""Columns of a row; between the first and the others are the counts below each edge."""
 
 
 def row_of(grid: Grid, statistics: TensorStatistics) -> Values:

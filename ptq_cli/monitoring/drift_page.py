@@ -13,6 +13,7 @@ from ptq_cli.report.html.page_view import render
 from ptq_cli.report.html.tensor_cards import HEIGHT, WIDTH, bar_height
 from ptq_cli.report.text.numbers import Row, Table, format_decibels, format_range, format_share
 
+# The last three are the first that a narrow terminal leaves out.
 _HEADER = (
     "tensor",
     "moved by",
@@ -24,7 +25,6 @@ _HEADER = (
     "range",
     "calibrated",
 )
-"""The last three are the first that a narrow terminal leaves out."""
 _PARTS = 10**9  # a share as a count of so many, for ``format_share``
 NO_VALUE = "-"
 

@@ -49,8 +49,7 @@ from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
 
 _STAGE = "drift"
-EACH = 8
-"""Samples of a batch where it is not known how many there are."""
+EACH = 8  # Samples of a batch where it is not known how many there are
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,8 +151,8 @@ class Exported:
     files: Mapping[Path, Content]
 
 
+# ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more.
 COUNTED_NODES = 4000
-"""ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more."""
 
 
 def run_export(

@@ -23,10 +23,9 @@ _SUFFIXES = (".png", ".svg")
 _COLUMNS = 256
 INCHES = (9.0, 5.0)
 DOTS_PER_INCH = 150
-STYLE: Any = {"svg.hashsalt": "ptq", "font.size": 10.0}
-"""The same numbers, the same bytes."""
+STYLE: Any = {"svg.hashsalt": "ptq", "font.size": 10.0}  # The same numbers, the same bytes
+# Wong 2011, "Color blindness", Nature Methods 8: told apart with any color vision; order tells them too.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-"""Wong 2011, "Color blindness", Nature Methods 8: told apart with any color vision; order tells them too."""
 
 
 def require_plot(path: Path) -> None:

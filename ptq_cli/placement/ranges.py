@@ -129,13 +129,13 @@ def _gelu(x: _Values) -> _Values:
     return np.asarray([value * 0.5 * (1.0 + math.erf(value / math.sqrt(2.0))) for value in x.tolist()])
 
 
+# Functions of a value by operator, with its default attributes.
 FUNCTIONS: Mapping[str, Callable[[_Values], _Values]] = {
     "Gelu": _gelu,
     "HardSwish": lambda x: x * np.clip(x / 6.0 + 0.5, 0.0, 1.0),
     "Sigmoid": _sigmoid,
     "Tanh": np.tanh,
 }
-"""Functions of a value by operator, with its default attributes."""
 
 
 # Operators whose result has all the values of their first input and no others, and those with some of them.

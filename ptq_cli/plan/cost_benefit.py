@@ -20,8 +20,8 @@ from ptq_cli.plan.target.rules import Target
 
 MOST_GROUPS = 100  # each is judged by planning the model again
 
+# Plans a model with these layers in float, by name with the reason.
 Planned = Callable[[Mapping[str, str]], Plan]
-"""Plans a model with these layers in float, by name with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,8 +19,7 @@ from ptq_cli.plan.refusals import clamp_refusal
 from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 
-Reasons = Mapping[str, str]
-"""Reasons by the name of a layer or a tensor."""
+Reasons = Mapping[str, str]  # Reasons by the name of a layer or a tensor
 
 
 @dataclass(frozen=True)

@@ -253,8 +253,7 @@ class Held:
         return sum(array.nbytes for array in (self.floats, self.integers) if array is not None)
 
 
-Tensors = Mapping[str, Held]
-"""Tensors between stages, by the name in the float model."""
+Tensors = Mapping[str, Held]  # Tensors between stages, by the name in the float model
 
 
 def floats_of(held: Held, pair: ActivationPair | None) -> Array:

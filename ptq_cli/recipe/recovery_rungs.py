@@ -117,14 +117,11 @@ def _check_granularity(settings: "ActivationSettings", where: str) -> None:
         )
 
 
-GONE = {"weighed": ROUND}
-"""Rungs of earlier versions, with what replaces them."""
+GONE = {"weighed": ROUND}  # Rungs of earlier versions, with what replaces them
+# They change the float model, so a calibration rests on them; the others change the quantized one.
 REWRITING = (EQUALIZE, SMOOTH)
-"""They change the float model, so a calibration rests on them; the others change the quantized one."""
-_BY_DEFAULT = (EQUALIZE,)
-"""What ``auto`` stands for; see docs/recovery.md for how it was measured."""
-OF_EACH_RUN = (EQUALIZE, SMOOTH)
-"""What it stands for if ranges are found at each run, and there are data."""
+_BY_DEFAULT = (EQUALIZE,)  # What ``auto`` stands for; see docs/recovery.md for how it was measured
+OF_EACH_RUN = (EQUALIZE, SMOOTH)  # What it stands for if ranges are found at each run, and there are data
 OF_WEIGHTS_ALONE = (ROUND,)
 
 

@@ -31,8 +31,7 @@ _CONTAINER = Container(
 )
 _WORK = "recovery"
 
-_Identity = Mapping[str, str]
-"""What a rung is of, by name: a checkpoint of another is ignored."""
+_Identity = Mapping[str, str]  # What a rung is of, by name: a checkpoint of another is ignored
 
 
 def rung_identity(rung: str, calibration: Calibration, parameters: Parameters) -> dict[str, str]:

@@ -30,9 +30,9 @@ _QUIET = 2.0**-7  # share of the noise of the first candidates for which no othe
 FAR = (3.0, 1.0)
 JOINED_BYTES = 1 << 28  # constants of a model of which stages run in rows, whose sessions hold them again
 
+# What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none of
+# them: all but one tensor is in float anyway.
 KnownCosts = dict[Hashable, float]
-"""What runs have shown, by what was run. Which layers a candidate of a tuning leaves in float changes none
-of them: all but one tensor is in float anyway."""
 Running = dict[str, list[int]]  # which candidates of each source are measured
 
 

@@ -110,8 +110,8 @@ class _Filed:
         self._closed()
 
 
+# The name of a tensor, and what is given the number of a piece and that tensor of it.
 Tap = tuple[str, Callable[[int, Array], None]]
-"""The name of a tensor, and what is given the number of a piece and that tensor of it."""
 
 
 class SampleStream:

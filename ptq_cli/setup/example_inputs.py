@@ -22,8 +22,7 @@ from ptq_cli.models.fixed_inputs import SAMPLES
 from ptq_cli.models.loading.source import ExampleInputs, ModelSource
 
 Shapes = Mapping[str, Sequence[int]]
-EXAMPLE_SAMPLES = 2
-"""An exporter takes a batch of one for a constant; two keep the axis dynamic."""
+EXAMPLE_SAMPLES = 2  # An exporter takes a batch of one for a constant; two keep the axis dynamic
 
 
 def example_inputs(source: ModelSource, shapes: Shapes, dataset: Dataset | None, axes: Axes) -> ExampleInputs:

@@ -35,8 +35,8 @@ from ptq_cli.setup.output_checks import require_data_output
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.served_inputs import fitting_data, with_state_axes
 
+# Of a run that only compares the prepared model with its source; a slower one is not compared.
 MOST_SECONDS = 60.0
-"""Of a run that only compares the prepared model with its source; a slower one is not compared."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,12 +18,13 @@ from ptq_cli.plan.target.target_file import target_names
 from ptq_cli.recipe.declaration import REQUIRED, Setting
 from ptq_cli.recipe.schema import SETTINGS, sections
 
+# The newest that editors of TOML read.
 _DRAFT = "http://json-schema.org/draft-07/schema#"
-"""The newest that editors of TOML read."""
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 LINK = r"\[([\w.]+)\]\([\w.]+\)"
 
+# What a setting may be the name of, and the rooms that know those names.
 _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "amax method": lambda: (AUTO_METHOD, *METHODS),
     "amax method of weights": lambda: METHODS,
@@ -33,7 +34,6 @@ _NAMES: Mapping[str, Callable[[], Iterable[str]]] = {
     "metric": lambda: (*LABEL_METRICS, *REQUESTED_COMPARISONS),
     "target": target_names,
 }
-"""What a setting may be the name of, and the rooms that know those names."""
 
 
 def names_of(key: str) -> tuple[str, ...]:

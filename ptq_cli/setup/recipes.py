@@ -102,19 +102,18 @@ def _missing(table: dict[str, Any]) -> tuple[Path, ...]:
 
 IMAGE_RANK = 4
 _CHANNELS = {1: "L", 3: "RGB"}  # of images, with their mode
-LEAST_SIDE = 8
-"""Of an image: a smaller tensor with three channels is something else."""
+LEAST_SIDE = 8  # Of an image: a smaller tensor with three channels is something else
 
+# Files of arrays: what is said about files of images or of text does not hold for them.
 _ARRAYS = (".npz", ".npy")
-"""Files of arrays: what is said about files of images or of text does not hold for them."""
 
 TOKEN_RANK = 2
+# Where data may be, by what the model's inputs look like.
 FORMS = {
     "images": "A folder of images or of npz files, an npz file, tar shards, Parquet, or file.py:callable.",
     "tokens": "A .txt or .jsonl file of texts, an npz file, Parquet, or file.py:callable.",
     "others": "An npz file, a folder of npz files, tar shards, Parquet, or file.py:callable.",
 }
-"""Where data may be, by what the model's inputs look like."""
 
 
 @dataclass(frozen=True)

@@ -96,8 +96,8 @@ def discard_checkpoint(path: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
+# Largest share of the time for writing checkpoints; where it would be more, they are written less often.
 COST_LIMIT = 0.01
-"""Largest share of the time for writing checkpoints; where it would be more, they are written less often."""
 
 
 class Schedule:

@@ -136,8 +136,7 @@ def _opened(model: StoredModel) -> Step:
 
 _SEED = 0
 MADE_UP = "made-up inputs"
-LARGEST_INDEX = 2
-"""Integers are 0 or 1: a table of words has at least two rows."""
+LARGEST_INDEX = 2  # Integers are 0 or 1: a table of words has at least two rows
 
 
 def own_batch_size(inputs: Sequence[TensorSpec]) -> int | None:

@@ -182,8 +182,7 @@ def print_prepared(result: "PrepareResult") -> None:
     say(f"wrote {shown_path(result.output)}")
 
 
-_NAMED = 2
-"""Most further weights that the warning names."""
+_NAMED = 2  # Most further weights that the warning names
 
 
 def print_export(result: "ExportResult") -> None:

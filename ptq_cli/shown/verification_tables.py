@@ -23,8 +23,7 @@ from ptq_cli.terminal.phrases import as_typed, counted, counting_notes
 
 MOST_ROWS = 20
 _MOST_UNKNOWN = 5
-MOST_FAULTS = 5
-"""Most faults of one rule that are listed."""
+MOST_FAULTS = 5  # Most faults of one rule that are listed
 QUOTED = re.compile(r"'[^']*'")
 
 

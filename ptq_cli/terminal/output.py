@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from ptq_cli.report.text.numbers import Table
 
 
+# Width that a column whose cells wrap should have; it is less only if the words are short enough.
 WRAPPED_WIDTH = 24
-"""Width that a column whose cells wrap should have; it is less only if the words are short enough."""
 PADDING = 3
-BELOW_NAMES = "  "
-"""Indents the cells below a name."""
+BELOW_NAMES = "  "  # Indents the cells below a name
 
 
 def column_widths(
@@ -118,8 +117,7 @@ def row_blocks(table: "Table", width: int) -> str:
 # ``--quiet``: verdicts, paths and what was asked for on stdout, warnings and errors on stderr.
 
 
-KEY = f"{__name__}.quiet"
-"""Where click's contexts, which all share it, keep that the option was given."""
+KEY = f"{__name__}.quiet"  # Where click's contexts, which all share it, keep that the option was given
 
 
 def keep_quiet(context: click.Context, _parameter: click.Parameter, value: Any) -> None:
@@ -134,14 +132,13 @@ def is_quiet() -> bool:
     return context is not None and KEY in context.meta
 
 
+# Columns if stdout is not a terminal and COLUMNS is not set; a log viewer wraps long lines itself.
 PIPE_WIDTH = 120
-"""Columns if stdout is not a terminal and COLUMNS is not set; a log viewer wraps long lines itself."""
+# Replacements, of equal width, for characters that the terminal's encoding does not have.
 _PLAIN = str.maketrans("▁▂▃▄▅▆▇█│└┘┌┐─├┤◄►…≤–·µ", "__..::##|++++-||<>~<-.u")  # noqa: RUF001 - the dash itself
-"""Replacements, of equal width, for characters that the terminal's encoding does not have."""
+# In a table: this was not kept.
 UNKNOWN = "–"  # noqa: RUF001 - a dash
-"""In a table: this was not kept."""
-CHOSEN = "*"
-"""In a table or a drawing: the method that was chosen."""
+CHOSEN = "*"  # In a table or a drawing: the method that was chosen
 
 
 def print_json(value: object) -> None:
@@ -288,8 +285,8 @@ def warn_of_result(warnings: "Iterable[ReportWarning]") -> None:
 # GitHub's job summary: the result of a command is added to it.
 
 
+# Environment variable with the summary's file; GitHub sets it for each step of a job.
 VARIABLE = "GITHUB_STEP_SUMMARY"
-"""Environment variable with the summary's file; GitHub sets it for each step of a job."""
 
 
 def add_to_step_summary(markdown: str) -> None:

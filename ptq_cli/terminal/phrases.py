@@ -82,10 +82,10 @@ def as_typed(text: str, folder: Path) -> str:
 # Lines that end between words: no name, number or unit is split.
 
 
+# What stays on one line although it has a space.
 _TOGETHER = re.compile(r"\[default: [^\]]{1,24}\]|\d (?:%|dB|[kMGT]?i?B|[nµm]?s|[kMGT])(?!\w)")
-"""What stays on one line although it has a space."""
+# Stands for such a space. It is of Unicode's private use, and no line breaker takes it for a space.
 GLUE = "\ue000"
-"""Stands for such a space. It is of Unicode's private use, and no line breaker takes it for a space."""
 
 
 def glue(text: str) -> str:

@@ -12,11 +12,10 @@ from ptq_cli.terminal.output import is_quiet, tell
 from ptq_cli.terminal.phrases import printable
 
 SECONDS_BETWEEN_LINES = 5.0
+# Of work that is counted, before its speed says anything about what is left.
 _LEAST_SECONDS, LEAST_PARTS = 10.0, 3
-"""Of work that is counted, before its speed says anything about what is left."""
 WORK_BAR = "{desc}: {percentage:3.0f}%|{bar}| "
-BAR_COLUMNS, ANY_COLUMNS = 6, 80
-"""A bar is at least so wide; and a terminal that does not say how wide it is."""
+BAR_COLUMNS, ANY_COLUMNS = 6, 80  # A bar is at least so wide; and a terminal that does not say how wide it is
 
 
 @contextmanager

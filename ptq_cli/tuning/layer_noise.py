@@ -25,9 +25,9 @@ from ptq_cli.qdq.staged_model import StagedModel, Tensors, cut_stages
 from ptq_cli.recipe.sections import SIZE
 from ptq_cli.recover.range_effects import loudest
 
+# Times that the noise is halved: 3 to 48 dB. Where several layers alone make as much noise as there can be,
+# what the others add shows only when all of these are in float.
 LEVELS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
-"""Times that the noise is halved: 3 to 48 dB. Where several layers alone make as much noise as there can be,
-what the others add shows only when all of these are in float."""
 _LEAST_SHARE = 1e-4  # of the whole cost: what a layer costs that saves time in float
 
 

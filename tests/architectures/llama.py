@@ -8,8 +8,7 @@ from tests.architectures.seeding import seeded
 
 WORDS, WIDTH, HEADS, KEYS, LENGTH = 50, 32, 4, 2, 12
 HEAD = WIDTH // HEADS
-POSITIONS = 2000
-"""Of a long text, whose end is all that the model sees."""
+POSITIONS = 2000  # Of a long text, whose end is all that the model sees
 
 
 class Norm(nn.Module):

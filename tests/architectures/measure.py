@@ -18,8 +18,7 @@ from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.runtime.session import Session
 from tests.architectures.registry import FOLDER, Architecture
 
-CALIBRATED, EVALUATED = 128, 64
-"""Samples."""
+CALIBRATED, EVALUATED = 128, 64  # Samples
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -67,8 +67,7 @@ def clicks(random: np.random.Generator, count: int) -> dict[str, Array]:
 
 
 IMAGE = gaussian("input", 3, 16, 16)
-SHAPES = "Shape Concat Expand Slice Transpose"
-"""Of the first state of a recurrent layer, and of its result."""
+SHAPES = "Shape Concat Expand Slice Transpose"  # Of the first state of a recurrent layer, and of its result
 ARCHITECTURES: Mapping[str, Architecture] = {
     "ResNet, basic": Architecture("resnet.py:basic", IMAGE),
     "ResNet, bottleneck": Architecture("resnet.py:bottleneck", IMAGE),

@@ -10,8 +10,8 @@ from tests.architectures.measure import measure
 from tests.architectures.registry import ARCHITECTURES
 
 LEAST_DB = 20.0
+# One of each kind of layers; `make test-nightly` runs the others, too.
 BY_DAY = {"BERT", "GRU keyword spotter", "LSTM tagger", "ResNet, basic", "U-Net"}
-"""One of each kind of layers; `make test-nightly` runs the others, too."""
 
 
 @pytest.mark.parametrize(

@@ -231,13 +231,13 @@ SATURATING = [
     *_matrices(),
     lstm(),
 ]
+# Forms whose kernels are exact with any weights.
 EXACT = [
     conv("depthwise Conv in 1 dimension", 8, 8, (3,), 8),
     conv("depthwise Conv", 8, 8, (3, 3), 8),
     conv("depthwise Conv in 3 dimensions", 8, 8, (3, 2, 3), 8),
     conv("Conv from one channel to one", 1, 1, (3, 3)),
 ]
-"""Forms whose kernels are exact with any weights."""
 
 
 def computed(model: onnx.ModelProto, feeds: Arrays) -> np.ndarray:

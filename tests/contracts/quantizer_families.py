@@ -23,8 +23,7 @@ from ptq_cli.quantizers.scaled.tensor_quantizer import TensorQuantizer
 from ptq_cli.quantizers.step import round_through
 
 Apply = Callable[..., torch.Tensor]
-AXIS = 3
-"""How many channels the tensors have, on axis 1."""
+AXIS = 3  # How many channels the tensors have, on axis 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,11 +17,10 @@ from ptq_cli.qdq.write.site_parameters import decide_all
 from tests.each_case import each_case
 
 Floats = npt.NDArray[np.float32]
-FUSED = 2e-6
-"""Of the largest result: ONNX Runtime's fused operators multiply the scales in another order."""
+FUSED = 2e-6  # Of the largest result: ONNX Runtime's fused operators multiply the scales in another order
 
+# The shape of each layer's weight.
 LAYERS = {"matmul": (24, 10), "batched": (2, 24, 10), "gemm": (24, 10), "turned": (10, 24)}
-"""The shape of each layer's weight."""
 
 
 def make_model(

@@ -15,8 +15,7 @@ from tests.quantized import quantize_model
 from tests.unit.models.loading.sources import source_of
 from tests.unit.plan.graphs import parameters, ranges, run, sqnr_db
 
-LARGEST = 100.0
-"""No tensor that is quantized reaches this; a mask is beyond 9,999."""
+LARGEST = 100.0  # No tensor that is quantized reaches this; a mask is beyond 9,999
 LEAST_DB = 25.0
 
 
@@ -70,8 +69,8 @@ def require_no_quantized_mask(model: ir.Model, wanted: dict[str, np.ndarray], ta
 
 WIDTH, LENGTH = 16, 6
 SMALLEST = torch.finfo(torch.float32).min
+# Scores (N, T, T) and a padding mask of ones and zeros (N, T) in, masked scores out.
 Mask = Callable[[Tensor, Tensor], Tensor]
-"""Scores (N, T, T) and a padding mask of ones and zeros (N, T) in, masked scores out."""
 
 
 def minus_infinity(scores: Tensor, keep: Tensor) -> Tensor:

@@ -14,11 +14,10 @@ from ptq_cli.core.errors import PtqError, TargetOverrideError
 from ptq_cli.setup.run_directory import RunDirectory
 from tests.each_case import each_case
 
+# The hidden layer has an odd number of values, which is no whole number of blocks: MatMulNBits takes ceil(K
+# / block_size) blocks (com.microsoft, version 1), the last of them filled up.
 TOKENS, WIDTH, HIDDEN, BLOCK = 40, 64, 99, 32
-"""The hidden layer has an odd number of values, which is no whole number of blocks: MatMulNBits takes
-ceil(K / block_size) blocks (com.microsoft, version 1), the last of them filled up."""
-OWN_ARITHMETIC = 2e-6
-"""Of the largest logit: ONNX Runtime adds the products of blocks in another order."""
+OWN_ARITHMETIC = 2e-6  # Of the largest logit: ONNX Runtime adds the products of blocks in another order
 
 
 def language_model(path: Path, *, tied: bool) -> None:

@@ -25,8 +25,7 @@ TEXTS = {name: (ROOT / name).read_text(encoding="utf-8") for name in page_names(
 ACTION_INPUTS = set(yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))["inputs"])
 MODULE = re.compile(r"python -m\s+((?:benchmarks|tests|tools)\.[\w.]*\w)")
 
-SHORTER = ("--seconds 2", "--seconds 0.2")
-"""What is measured needs no certainty here."""
+SHORTER = ("--seconds 2", "--seconds 0.2")  # What is measured needs no certainty here
 
 RunShell = Callable[..., subprocess.CompletedProcess[str]]
 

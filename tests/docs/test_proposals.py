@@ -11,8 +11,7 @@ from tests.each_case import each_case
 from tests.proposed_commands import problems_of_printed, problems_of_prose, texts_of
 
 PACKAGE = Path(ptq_cli.__file__).parent
-RUNNER = PACKAGE / "devices/run.py"
-"""It travels without ptq, and has options of its own."""
+RUNNER = PACKAGE / "devices/run.py"  # It travels without ptq, and has options of its own
 SOURCES = sorted({*PACKAGE.rglob("*.py")} - {RUNNER})
 
 

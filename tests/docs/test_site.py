@@ -35,27 +35,27 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 DESK = 1440
 NAV = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+# The file of each page that is written in Markdown.
 SOURCES = {page: ROOT / source for source, page in outside_pages().items()} | {
     path.relative_to(DOCS).as_posix(): path for path in sorted(DOCS.rglob("*.md"))
 }
-"""The file of each page that is written in Markdown."""
 COUNTED = (
     *("blockquote", "em", "h1", "h2", "h3", "h4", "img", "li", "ol", "pre", "strong", "table", "tr", "ul"),
 )
 LOADED = {"img": "src", "script": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
+# Pages that have between them every kind of content: tables, lists, figures, and code in each language.
 VISITED = ("", "commands/", "errors/", "files/", "guides/first-model/", "quantizers/")
-"""Pages that have between them every kind of content: tables, lists, figures, and code in each language."""
+# Returns the texts of cells that lie over the next column.
 CUT_CELLS = """
 return [...document.querySelectorAll("article :is(td, th)")]
   .filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent);
 """
-"""Returns the texts of cells that lie over the next column."""
+# Returns what scrolls, but not by keyboard.
 OUT_OF_REACH = """
 return [...document.querySelectorAll("article *")]
   .filter((one) => one.scrollWidth > one.clientWidth + 1 && getComputedStyle(one).overflowX === "auto")
   .filter((one) => one.tabIndex < 0).map((one) => one.outerHTML);
 """
-"""Returns what scrolls, but not by keyboard."""
 TALLEST_ROW = (
     "return Math.max(0, ...[...document.querySelectorAll('article tr')].map((row) => row.clientHeight))"
 )

@@ -16,8 +16,8 @@ from tests.each_case import each_case, table
 
 SAMPLE = SAMPLES / "shakespeare_language_model"
 GRAPHS = ("model.onnx", "decoder_with_past_model.onnx")
+# ROMEO. What is
 START = (593, 45, 37, 47, 14, 199, 477, 325)
-"""ROMEO. What is"""
 NEW_TOKENS = 12
 
 

@@ -41,13 +41,13 @@ PRINTED: dict[str, tuple[str, int]] = {
     "recipe check": ("recipe check ptq-run/recipe.toml", 0),
     "recipe keys": ("recipe keys", 0),
 }
+# Tests that run what takes long, with the same check of the document.
 ELSEWHERE = {
     "analyze": "test_dynamic.py",
     "bench": "test_verify_bench.py",
     "merge": "test_shards.py",
     "tune": "test_tune.py",
 }
-"""Tests that run what takes long, with the same check of the document."""
 
 
 @pytest.mark.parametrize(("words", "status"), PRINTED.values(), ids=PRINTED.keys())

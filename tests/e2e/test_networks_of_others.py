@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 VARIABLE = "PTQ_NETWORKS"
+# What a network is given besides data, such as ``model.inputs.sr=16000`` for one with an input of rank 0.
 WORDS: dict[str, list[str]] = {}
-"""What a network is given besides data, such as ``model.inputs.sr=16000`` for one with an input of rank 0."""
+# The code of the error for a network that cannot be quantized, with a line that says why.
 REFUSED: dict[str, str] = {}
-"""The code of the error for a network that cannot be quantized, with a line that says why."""
 SAMPLES = "8"
 PREPARED = ("export --float model.onnx -o prepared.onnx", "inspect model.onnx")
 QUANTIZED = (
@@ -28,8 +28,8 @@ QUANTIZED = (
     "verify --json",
     "bench --seconds 1",
 )
+# What no command lets through to the terminal: tracebacks and what libraries say.
 OF_OTHERS = ("Traceback", "Warning", "\x1b", "onnxruntime:")
-"""What no command lets through to the terminal: tracebacks and what libraries say."""
 
 
 def find_networks() -> list[Path]:

@@ -21,8 +21,7 @@ from tests.unit.evaluation.document.test_ladder import LADDER
 
 DESK = 1280
 LARGE_DESK = 1440
-PAPER = 794
-"""Pixels across a sheet of A4."""
+PAPER = 794  # Pixels across a sheet of A4
 WIDTHS = {"phone": PHONE, "desk": DESK}
 LAYERS = 24
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"

@@ -20,14 +20,10 @@ LEAST = {  # SQNR in dB; on the whole sets they are 2 to 4 higher
     "codebook_w4": 14.0,
     "dynamic_int8": 30.0,
 }
-RECOVERING = ("scaled_w4a4",)
-"""``test_recover.py`` has what they do besides, which takes long."""
-FOR_TENSORRT = ("int8", "fp8", "int4_awq", "nvfp4")
-"""``test_tensorrt.py`` has these."""
-IN_BLOCKS = ("w2_block32", "w4_block32", "w4_block128", "w8_block32")
-"""``test_weight_only.py`` has these."""
-LARGEST = {"w4": 0.24, "w8": 0.36}
-"""Share of the float file."""
+RECOVERING = ("scaled_w4a4",)  # ``test_recover.py`` has what they do besides, which takes long
+FOR_TENSORRT = ("int8", "fp8", "int4_awq", "nvfp4")  # ``test_tensorrt.py`` has these
+IN_BLOCKS = ("w2_block32", "w4_block32", "w4_block128", "w8_block32")  # ``test_weight_only.py`` has these
+LARGEST = {"w4": 0.24, "w8": 0.36}  # Share of the float file
 
 
 @pytest.fixture(params=[pytest.param(SAMPLES[0], marks=pytest.mark.nightly), SAMPLES[1]])

@@ -15,8 +15,8 @@ from tests.torch_needed import HAS_TORCH
 
 FILES = ("calibration.safetensors", "model.float.onnx", "recipe.toml")
 LAUNCH = (sys.executable, "-m", "torch.distributed.run")
+# Three processes that import PyTorch take 10 on two idle cores; what hangs is ended all the same.
 SECONDS = 540
-"""Three processes that import PyTorch take 10 on two idle cores; what hangs is ended all the same."""
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(not HAS_TORCH, reason="torchrun is torch's")]
 

@@ -47,8 +47,8 @@ data = "own.py:batches"
 metrics = ["own.py:margin"]
 latency = false
 """
+# Modules that a folder may have under the names of others.
 SHADOWS = ("numpy", "onnx", "pyarrow", "torchmetrics", "tokenizers", "openvino", "tomllib")
-"""Modules that a folder may have under the names of others."""
 MAKE = (
     "calibrate model.pt --arch own.py:build --data own.py:batches --recover none",
     "export --recover none",
@@ -91,6 +91,7 @@ def cloned(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return copy
 
 
+# Each command in a folder that was cloned, with its ``ptq.toml`` and its ``ptq-run``.
 INSIDE = {
     "analyze": "analyze",
     "bench": "bench --runs 2",
@@ -115,9 +116,9 @@ INSIDE = {
     "tune": "tune --budget sqnr_db=1",
     "verify": "verify",
 }
-"""Each command in a folder that was cloned, with its ``ptq.toml`` and its ``ptq-run``."""
 RUN = " --run cloned/ptq-run"
 OWN = f"cloned/model.pt --arch mine.py:build{RUN}"
+# Each command in the folder above it: a run directory is named, or a model beside which a recipe lies.
 OUTSIDE = {
     **INSIDE,
     **{
@@ -139,7 +140,6 @@ OUTSIDE = {
     "tune": f"tune {OWN} --budget sqnr_db=1",
     "verify": "verify cloned/ptq-run/model.int8.onnx",
 }
-"""Each command in the folder above it: a run directory is named, or a model beside which a recipe lies."""
 
 
 def commands() -> Iterator[str]:
@@ -174,8 +174,8 @@ REFUSED_INSIDE = {
     "export",
     "export, float",
 } | {*("inspect", "merge", "quantize", "tune", "verify")}
+# Those that would read the data, run the metric, or build the model; others need no code of a recipe.
 REFUSED_OUTSIDE = {"analyze", "bench", "evaluate", "export", "merge", "tune", "verify"}
-"""Those that would read the data, run the metric, or build the model; others need no code of a recipe."""
 
 
 @pytest.mark.parametrize("name", INSIDE)
@@ -203,6 +203,7 @@ class Pickled:
 
 ITS_DATA = '[calibration]\ndata = "eval.npz"\n[evaluation]\n'
 DEFINED = '[[metric]]\nmetric = "own.py:margin"\narguments = { scale = 2.0 }'
+# Each setting that leads to code, a command that follows it, and a ``ptq.toml``.
 SETTINGS = {
     "calibration.data": (
         "calibrate ptq-run/model.float.onnx --run new",
@@ -215,7 +216,6 @@ SETTINGS = {
     "model.trust_pickle": ("export --float -o new.onnx", '[model]\npath = "pickle.pt"\ntrust_pickle = true'),
     "model.path": ("export --float -o new.onnx", '[model]\npath = "script.pt"'),
 }
-"""Each setting that leads to code, a command that follows it, and a ``ptq.toml``."""
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

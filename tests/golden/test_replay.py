@@ -14,14 +14,15 @@ from tests.golden.replay import FAMILIES, HOLDS, ON_PURPOSE, main, replay
 FOLDER = Path(__file__).parent
 DOCS = FOLDER.parents[1] / "docs"
 RECORDED = {path.parent.name: path for path in FOLDER.glob("*/*.npz")}
+# Where the differences of a family are explained; those of the others in quantizers.md.
 PAGES = {"calibrators": "amax.md"}
-"""Where the differences of a family are explained; those of the others in quantizers.md."""
 
 
 def cases_of(name):
     return json.loads((FOLDER / name / "index.json").read_text(encoding="utf-8"))["cases"]
 
 
+# The cases where ours differs on purpose. ``cases.ON_PURPOSE`` and docs/amax.md say why.
 DIFFERENT = {
     "max_0023": "no data",
     "hist_0028": "percentile 0",
@@ -41,11 +42,10 @@ DIFFERENT = {
     "cw_0017": "max of a whole weight",
     "cw_0026": "max of a whole weight",
 }
-"""The cases where ours differs on purpose. ``cases.ON_PURPOSE`` and docs/amax.md say why."""
 
 
+# No case of the selection meets these; ``calibrators/test_replay.py`` makes one.
 NOT_RECORDED = {"few bins a level"}
-"""No case of the selection meets these; ``calibrators/test_replay.py`` makes one."""
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ OF_PYTORCH = {
     "runtime/tapping/on_device.py",
 }
 ROOMS = ("calibdata", "collectors", "core", "placement", "plan", "qdq", "recipe", "recover", "report")
+# Tests of data that a user's code gives as torch's tensors, and of sample models in PyTorch.
 LEFT_OUT = {"calibdata/test_callable_dataset.py", "placement/test_weight_families.py"}
-"""Tests of data that a user's code gives as torch's tensors, and of sample models in PyTorch."""
 
 
 def left_out(folder: Path) -> set[str]:

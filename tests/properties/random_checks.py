@@ -27,12 +27,9 @@ from tests.properties.random_steps import STEPS
 from tests.properties.random_writings import written
 from tests.properties.reference_judge import judged
 
-AS_PREPARED = 1e-4
-"""Of the largest value: what preparation, and a runtime in floats, may move an output by."""
-SLACK = 3.0
-"""Of four draws the noise of the worst is taken; right files reach 0.9 of that, OpenVINO's 2."""
-KERNEL_STEPS = 1
-"""Between a kernel and its operators as written, on the same integers."""
+AS_PREPARED = 1e-4  # Of the largest value: what preparation, and a runtime in floats, may move an output by
+SLACK = 3.0  # Of four draws the noise of the worst is taken; right files reach 0.9 of that, OpenVINO's 2
+KERNEL_STEPS = 1  # Between a kernel and its operators as written, on the same integers
 BATCHES = 4
 
 

@@ -7,8 +7,7 @@ import numpy as np
 
 from tests.properties.random_graphs import HIGHEST_DEGREE, SENTINELS, Builder, Tensor
 
-ROW, SEQUENCE, IMAGE, VOLUME = 2, 3, 4, 5
-"""How many axes they have."""
+ROW, SEQUENCE, IMAGE, VOLUME = 2, 3, 4, 5  # How many axes they have
 
 
 @dataclass(frozen=True)

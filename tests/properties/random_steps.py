@@ -11,8 +11,8 @@ from tests.properties.random_graphs import BATCH, HIGHEST_DEGREE, Builder, Step,
 from tests.properties.random_layers import IMAGE, ROW, SEQUENCE, VOLUME, Window
 
 WORDS = "words"
+# Of a Clip; those with None on one side alone.
 BOUNDS = ((0.0, 6.0), (-1.0, 1.0), (0.1, 2.0), (0.0, None), (None, 1.0), (-0.5, None), (None, 0.0))
-"""Of a Clip; those with None on one side alone."""
 
 
 def sum_of_two(b: Builder) -> None:
@@ -269,8 +269,8 @@ OTHERS: tuple[Step, ...] = (
     mean,
     written_out,
 )
+# Each with the oldest opset that knows its operators; what comes several times is taken more often.
 STEPS: list[tuple[Step, int]] = [
     *((step, 11) for step in (*LAYERS, *OTHERS, *FORMS)),
     (layers.attention, 23),
 ]
-"""Each with the oldest opset that knows its operators; what comes several times is taken more often."""

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 from onnx import helper
 
+# Around a name.
 ODD = ("/layers.0/{}", "{} (1)", "a b {}", "{}:0", "größe_{}", "<{}>", "'{}'", "{}_quantized", "{}.quantized")
-"""Around a name."""
 
 
 def written(proto: onnx.ModelProto, random: np.random.Generator) -> onnx.ModelProto:
@@ -115,6 +115,7 @@ def told_shapes(model: onnx.ModelProto, _random: np.random.Generator) -> None:
     model.graph.value_info.extend(inferred.graph.value_info[len(model.graph.value_info) :])
 
 
+# Each with how often it is made.
 CHANGES: Sequence[tuple[Callable[[onnx.ModelProto, np.random.Generator], None], float]] = (
     (fewer_outputs, 0.4),
     (copied_output, 0.1),
@@ -124,4 +125,3 @@ CHANGES: Sequence[tuple[Callable[[onnx.ModelProto, np.random.Generator], None], 
     (node_names, 0.4),
     (told_shapes, 0.3),
 )
-"""Each with how often it is made."""

@@ -49,6 +49,7 @@ def _as_runtime(op: str) -> type[OpRun]:
     return type(op, (_AsRuntime,), {"op_domain": ""})
 
 
+# Operators that the reference of onnx 1.23 computes wrongly, with the opset from which it is right.
 WRONG: Mapping[str, int] = {
     "AveragePool": 99,  # ceil_mode with pads at the end: an index out of range.
     "BatchNormalization": 14,  # Before, it takes statistics of the batch although it does not train.
@@ -60,7 +61,6 @@ WRONG: Mapping[str, int] = {
     "MaxPool": 99,  # Shapes with pads at the end alone or auto_pad.
     "Softmax": 13,
 }
-"""Operators that the reference of onnx 1.23 computes wrongly, with the opset from which it is right."""
 
 
 def judged(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, Any]:

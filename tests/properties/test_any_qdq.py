@@ -18,8 +18,8 @@ from tests.unit.plan.graphs import build
 TARGET = load_target("ort-cpu")
 SOME = ("residual_block", "squeeze_and_excite", "mask_read_by_matmul", "gemm_relu_gemm", "concat", "max_pool")
 SCALE = 0.03
+# ONNX Runtime 1.31 makes an operator that it then refuses to load; verify says so.
 REFUSED = "dilations for operator QLinearAveragePool"
-"""ONNX Runtime 1.31 makes an operator that it then refuses to load; verify says so."""
 
 
 def with_random_pairs(model: ir.Model, seed: int) -> ir.Model:

@@ -18,8 +18,8 @@ from tests.each_case import each_case
 from tests.properties.random_pools import random_graph
 from tests.unit.plan.graphs import build, run, sample, serialized, sqnr_db
 
+# OpenVINO rounds means to the integers of their input even if they are read as floats.
 SLACK_DB, CLEAR_DB = 6.0, 30.0
-"""OpenVINO rounds means to the integers of their input even if they are read as floats."""
 SAMPLES = 8
 PARTS, SEEDS = 4, 25
 HEAD = "(float[N,4,8,8] x) => (float[] y) <float[4,4,3,3] w, float[4,4,1,1] u>"

@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 
 COMMENT = re.compile(r"<!-- (folder|before|file|not run): (.+) -->")
 FENCE = re.compile(r"( *)```(\w*)$")
-SHELL = re.compile(r"[|&;<>$`*?\n]|^(for|if|while) ")
-"""What only a shell understands."""
+SHELL = re.compile(r"[|&;<>$`*?\n]|^(for|if|while) ")  # What only a shell understands
 
 
 @dataclass(frozen=True, kw_only=True)

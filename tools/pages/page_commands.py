@@ -14,10 +14,11 @@ from tools.pages.page_blocks import blocks
 
 SEPARATOR = re.compile(r"\|\|?|&&|;|\$\(|\b(?:do|then|if) ")
 CALL = re.compile(r"(?:\$ )?(?:\w+=\S* )*(?:ptq|(?:torchrun .*|python )-m ptq_cli(?: --)?) (.*)", re.DOTALL)
+# What is behind a command: its meaning in a table, or where its output goes.
 AFTER = re.compile(r"\s{2,}.*|\s\d?>.*|\)$")
-"""What is behind a command: its meaning in a table, or where its output goes."""
 SPAN = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 OPTION = re.compile(r"--[a-zA-Z][\w-]*")
+# Options of pip, of TensorRT's trtexec, of the benchmarks, and of the scripts of samples.
 OF_OTHERS = {
     "--case",
     "--cases",
@@ -29,9 +30,7 @@ OF_OTHERS = {
     "--only",
     "--state",
 }
-"""Options of pip, of TensorRT's trtexec, of the benchmarks, and of the scripts of samples."""
-UNKNOWN = re.compile(r"\b[A-Z]{2,}\b|[$…]")
-"""A value that stands for another one."""
+UNKNOWN = re.compile(r"\b[A-Z]{2,}\b|[$…]")  # A value that stands for another one
 
 
 def command_faults(page: str) -> Iterator[str]:

@@ -14,8 +14,8 @@ from tools.pages.page_blocks import COMMENT, PageBlock, blocks, steps
 PROGRAMS = r"(?:ptq|python3?|pip|torchrun|make|git|cd|uv)"
 INDENTED = re.compile(rf"^ {{4,}}(?:\$ )?{PROGRAMS} ")
 SAID = re.compile(r"<!-- [a-z ]+: .* -->")
+# What a reader would type; a line of usage is not that.
 TYPED = re.compile(rf"^(?:\$ )?{PROGRAMS} (?!.*(?:\[OPTIONS\]|\[ARGS\]|…))")
-"""What a reader would type; a line of usage is not that."""
 
 
 def faults(page: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("docs", "docs/guides", "configs", "sample_models/*", "benchmarks")
+# Pages that `make test` runs; it checks blocks and options of the others, which `make test-nightly` runs.
 BY_DAY = {
     "README.md",
     "docs/amax.md",
@@ -15,9 +16,8 @@ BY_DAY = {
     "docs/recovery.md",
     "docs/tensorrt.md",
 }
-"""Pages that `make test` runs; it checks blocks and options of the others, which `make test-nightly` runs."""
+# Programs that pages use and that not every machine has; their pages are skipped without them.
 PROGRAMS = {"docs/json.md": "jq"}
-"""Programs that pages use and that not every machine has; their pages are skipped without them."""
 
 
 def page_names() -> list[str]:

@@ -103,8 +103,7 @@ COPIES = {
 Weights = dict[str, networks.AnyArray]
 
 
-CHECKPOINTS: set[str] = set()
-"""SHA-256 of the checkpoints of the projects that were made here."""
+CHECKPOINTS: set[str] = set()  # SHA-256 of the checkpoints of the projects that were made here
 
 
 def make_project(folder: Path) -> None:

@@ -17,10 +17,10 @@ from ptq_cli.recipe.schema import decode_recipe
 from tools.pages.folders import make
 from tools.pages.page_blocks import PageBlock, Step, blocks, steps
 
+# Runs a command in a folder; returns its exit status, and what it printed.
 Call = Callable[[str, Path], tuple[int, str]]
-"""Runs a command in a folder; returns its exit status, and what it printed."""
+# The value of the expression before it.
 VALUE = re.compile(r"  # ([\d\[({'\"-].*|True|False|None)$")
-"""The value of the expression before it."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 
 SAMPLES = Path(__file__).parents[2] / "sample_models"
-IMAGES_A_CLASS, ROWS, LINES = 5, 64, 800
-"""How much of the samples' data is taken."""
+IMAGES_A_CLASS, ROWS, LINES = 5, 64, 800  # How much of the samples' data is taken
 ONLY_MODEL = ("ptq.toml", "README.md", "ptq-run", "__pycache__")
 
 

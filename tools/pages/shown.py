@@ -5,16 +5,15 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 LEFT_OUT = "…"
+# Lines whose words depend on the machine, or are rows that the noise of a machine may order otherwise.
 CHANGING = re.compile(
     r"worst_channel|times as fast|as fast as float|too fast|cannot tell|busy|takes? .* of its time"
     r"|GB|seconds|samples/s"
     r"|undecided|^\w+: \d+ of \d+ |^\s+\d+  "
 )
-"""Lines whose words depend on the machine, or are rows that the noise of a machine may order otherwise."""
-PROGRESS = re.compile(r"^\w+: \d+( of \d+)? samples\b")
-"""Lines that only a slow machine prints."""
+PROGRESS = re.compile(r"^\w+: \d+( of \d+)? samples\b")  # Lines that only a slow machine prints
+# Lines that say something else on few samples than on all.
 FEW = re.compile(r"\b(pass|fail)|^to try|no cause|^  [\w./]+: '", re.IGNORECASE)
-"""Lines that say something else on few samples than on all."""
 
 
 def masked(line: str) -> str:

@@ -23,6 +23,7 @@ from tools.processors.emulators import PROCESSORS, FailedError, UnavailableError
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".emulation"
+# The sample of each file, and what ``ptq quantize`` is told.
 FILES = {
     "cifar10_cnn": ("cifar10_cnn", "model.pt"),
     "spoken_digits": ("spoken_digits_transformer", "model.pt"),
@@ -30,10 +31,9 @@ FILES = {
     "detector": ("shapes_detector", "model.onnx"),
     "language_model": ("shakespeare_language_model", "model.onnx"),
 }
-"""The sample of each file, and what ``ptq quantize`` is told."""
 SAME, DIFFERENT, NOT_TRIED = "same", "DIFFERENT", "not tried"
+# How much SQNR outputs may lose: which values are rounded otherwise is chance, and moves others.
 LOST_DB = 1.0
-"""How much SQNR outputs may lose: which values are rounded otherwise is chance, and moves others."""
 
 
 def main(words: Sequence[str]) -> int:

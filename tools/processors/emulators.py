@@ -19,10 +19,9 @@ from pathlib import Path
 
 from tools.processors.page import missing_programs
 
+# Of Debian. The qemu of the one before, 7.2, crashes when Python imports numpy.
 SUITE = "trixie"
-"""Of Debian. The qemu of the one before, 7.2, crashes when Python imports numpy."""
-PYTHON = "3.13"
-"""The Python of that suite."""
+PYTHON = "3.13"  # The Python of that suite
 WEB = "onnxruntime-web@1.30.0"
 PLATFORMS = (
     "manylinux_2_35_aarch64",
@@ -30,10 +29,8 @@ PLATFORMS = (
     "manylinux_2_27_aarch64",
     "manylinux2014_aarch64",
 )
-WHEELS = ("onnxruntime", "numpy")
-"""Those that aarch64 gets in the versions that are installed here."""
-MINUTES, SHOWN = 60, 2000
-"""How long cases may take, and how many characters of an error are shown."""
+WHEELS = ("onnxruntime", "numpy")  # Those that aarch64 gets in the versions that are installed here
+MINUTES, SHOWN = 60, 2000  # How long cases may take, and how many characters of an error are shown
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 

@@ -25,6 +25,7 @@ _REPORT = "evaluation.document.report_document:Report"
 REPORTS = "evaluation.document.report_document:Reports"
 RECIPE = "ptq.toml"
 
+# By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints.
 FILES: Mapping[str, str] = {
     "report.json": _REPORT,
     "analysis.json": "evaluation.document.analysis_document:Analysis",
@@ -34,8 +35,8 @@ FILES: Mapping[str, str] = {
     "bench.json": "latency.run_bench:BenchResult",
     "drift.json": "monitoring.drift:Drift",
 }
-"""By the name of the file; ``bench.json`` is what ``ptq bench --json`` prints."""
 
+# By the command's words: what it may print, the usual one first.
 JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "calibrate": ("pipeline.run_calibrate:CalibrationResult",),
     "export": (
@@ -71,7 +72,6 @@ JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "recipe check": ("setup.recipes:CheckedRecipes",),
     "recipe keys": ("recipe.assignments:Keys",),
 }
-"""By the command's words: what it may print, the usual one first."""
 
 
 def document_type(name: str) -> type:

@@ -14,6 +14,7 @@ from ptq_cli.evaluation.document.report_document import ModelEntry
 from ptq_cli.recipe.declaration import RANGES, ROUND
 
 _Kind = Literal["activation", "weight", "bias"]
+# Why a tensor or a layer loses more than others; empty if nothing stands out.
 Cause = Literal[
     "",
     "outliers",
@@ -25,7 +26,6 @@ Cause = Literal[
     "not finite",
     "saturation",
 ]
-"""Why a tensor or a layer loses more than others; empty if nothing stands out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +190,8 @@ def _bound(better: str, others: NoiseShare, both: NoiseShare, commands: str) -> 
     return f"{better} can win at most {gain:.1f} dB{commands}"
 
 
+# What layers are ranked by: the SQNR of the output, or the drop of the metric.
 RankedBy = Literal["sqnr", "metric"]
-"""What layers are ranked by: the SQNR of the output, or the drop of the metric."""
 
 
 @dataclass(frozen=True)

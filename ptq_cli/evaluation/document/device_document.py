@@ -8,8 +8,7 @@ from ptq_cli.core.documents import AtLeast, FileFormat, Matches
 from ptq_cli.core.errors import CasesError
 from ptq_cli.evaluation.interval import TOLERANCE as ROUNDING
 
-CASE_MODEL = "model"
-"""The name of the case of the whole file."""
+CASE_MODEL = "model"  # The name of the case of the whole file
 _Sha256 = Annotated[str, Matches("[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
 FileName = Annotated[str, Matches(r"(kernels/)?[\w-]+\.(onnx|safetensors)", "a file of the folder")]
 DataName = Annotated[str, Matches(r"(model\.data)?", "a file of the folder, or nothing")]
@@ -171,8 +170,7 @@ class DeviceAnswer:
         return next((item.node for item in self.kernels if not item.exact), None)
 
 
-GATED = ("sqnr_db", "top1_agreement")
-"""What ``--min`` may limit."""
+GATED = ("sqnr_db", "top1_agreement")  # What ``--min`` may limit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,8 @@ Kind = Literal[
 GateVerdict = Literal["pass", "fail", "undecided"]
 Verdict = Literal["pass", "fail", "no gate"]
 
+# Names in place of a metric's, for ``max_size``, ``max_latency_ratio`` and ``require_portable``.
 SIZE_GATE, LATENCY_GATE, SATURATION_GATE = "size", "latency", "saturation"
-"""Names in place of a metric's, for ``max_size``, ``max_latency_ratio`` and ``require_portable``."""
 
 
 @dataclass(frozen=True, kw_only=True)

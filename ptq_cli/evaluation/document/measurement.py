@@ -9,8 +9,8 @@ from ptq_cli.core.errors import ReportError
 from ptq_cli.evaluation.interval import TOLERANCE, Flips, Interval
 
 Unit = Literal["share", "decibel", "number"]
+# Which samples are right, see ``ptq_cli.evaluation.document.measurement``.
 Hits = Annotated[str, Matches("[0-9a-f]+", "hits in hexadecimal")]
-"""Which samples are right, see ``ptq_cli.evaluation.document.measurement``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,8 +266,8 @@ class Stream:
     drifts: Annotated[tuple[StepDrift, ...], "How much worse the end of a recording is than its beginning."]
 
 
+# The metric: the share of equal tokens. It is measured where prompts are continued.
 GENERATED = "generated_equal"
-"""The metric: the share of equal tokens. It is measured where prompts are continued."""
 
 
 @dataclass(frozen=True, kw_only=True)

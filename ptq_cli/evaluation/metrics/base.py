@@ -15,11 +15,9 @@ from ptq_cli.evaluation.document.measurement import Unit
 # What each sample added to a metric, in the order of the set; it can be saved and continued.
 
 
-Rows = npt.NDArray[Any]
-"""One for each sample, or for each pair of samples."""
+Rows = npt.NDArray[Any]  # One for each sample, or for each pair of samples
 
-State = dict[str, Rows]
-"""Arrays by name, from which a metric goes on: what a checkpoint holds of it."""
+State = dict[str, Rows]  # Arrays by name, from which a metric goes on: what a checkpoint holds of it
 
 
 def below(state: State, prefix: str) -> State:
@@ -29,6 +27,10 @@ def below(state: State, prefix: str) -> State:
 
 Labels = npt.NDArray[Any]
 
+# What the labels must be: class indices [N] of scores [N, classes], numbers of the output's own shape, class
+# indices [N, ...] of scores [N, classes, ...], one number for each two samples, or whatever the metric
+# takes. Of scores [N, T, tokens]: the token after each position, the right token of some positions, or the
+# token that the float model chooses; of embeddings those of the float model, or one number for each pair.
 Targets = Literal[
     "classes",
     "values",
@@ -40,16 +42,11 @@ Targets = Literal[
     "float embeddings",
     "pairs",
 ]
-"""What the labels must be: class indices [N] of scores [N, classes], numbers of the output's own shape,
-class indices [N, ...] of scores [N, classes, ...], one number for each two samples, or whatever the metric
-takes. Of scores [N, T, tokens]: the token after each position, the right token of some positions, or the
-token that the float model chooses; of embeddings those of the float model, or one number for each pair."""
 
+# Targets that the float model gives, so that the metric has one value.
 COMPARED = ("float tokens", "float embeddings")
-"""Targets that the float model gives, so that the metric has one value."""
 
-BLOCK_VALUES = 2**17
-"""Elements that are converted to float64 at a time: 1 MiB, which caches hold."""
+BLOCK_VALUES = 2**17  # Elements that are converted to float64 at a time: 1 MiB, which caches hold
 
 
 @dataclass(frozen=True)
@@ -92,8 +89,7 @@ class Reweighed:
     rows: Rows | None = field(default=None, kw_only=True)
 
 
-Resampling = SampleSums | Reweighed | str
-"""How the uncertainty is told; a text says why it cannot be."""
+Resampling = SampleSums | Reweighed | str  # How the uncertainty is told; a text says why it cannot be
 
 
 class StreamingMetric(Protocol):

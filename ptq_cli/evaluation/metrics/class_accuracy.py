@@ -179,11 +179,11 @@ class Top1Agreement(_OfScores):
 # How far the quantized model's class probabilities are from the float model's.
 
 
+# Rows of the float model that add up to 1 within this are probabilities already; others are logits.
 SUM_TOLERANCE = 1e-3
-"""Rows of the float model that add up to 1 within this are probabilities already; others are logits."""
 
+# Below it a probability counts as this: a softmax in integers gives 0, of which there is no logarithm.
 FLOOR = 2.0**-24
-"""Below it a probability counts as this: a softmax in integers gives 0, of which there is no logarithm."""
 
 
 class KlDivergence(_OfScores):

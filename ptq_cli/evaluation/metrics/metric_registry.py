@@ -33,6 +33,7 @@ from ptq_cli.evaluation.metrics.value_errors import (
 
 MakeMetric = Callable[..., LabelMetric]
 
+# Computed on request, on each model; ``topK`` for any other number too.
 LABEL_METRICS: dict[str, MakeMetric] = {
     "top1": partial(TopK, 1),
     "top5": partial(TopK, 5),
@@ -47,16 +48,16 @@ LABEL_METRICS: dict[str, MakeMetric] = {
     "masked_top1": partial(TokenAccuracy, "masked_top1", "marked tokens"),
     "spearman": Spearman,
 }
-"""Computed on request, on each model; ``topK`` for any other number too."""
 
+# Computed on request, between the two models: what the float model returns is the label.
 REQUESTED_COMPARISONS: dict[str, MakeMetric] = {
     "next_token_agreement": partial(TokenAccuracy, "next_token_agreement", "float tokens"),
     "exact_match": ExactMatch,
     "cosine_of_embeddings": EmbeddingCosine,
 }
-"""Computed on request, between the two models: what the float model returns is the label."""
 
 SQNR = "sqnr_db"
+# Always computed, between the two models.
 PAIR_METRICS: dict[str, type[PairMetric]] = {
     SQNR: Sqnr,
     "worst_channel_sqnr_db": WorstChannelSqnr,
@@ -65,7 +66,6 @@ PAIR_METRICS: dict[str, type[PairMetric]] = {
     "kl_divergence": KlDivergence,
     "max_abs_error": MaxAbsError,
 }
-"""Always computed, between the two models."""
 
 _TOP_K = re.compile(r"top([1-9][0-9]{0,5})")
 

@@ -25,8 +25,8 @@ from ptq_cli.evaluation.metrics.metric_registry import (
 )
 from ptq_cli.recipe.sections import MetricSettings
 
+# A callable's name holds no bracket, so that what ends with one names an output.
 _WITH_OUTPUT = re.compile(r"(.*?:\w+|\w+)\[(.+)\]", re.DOTALL)
-"""A callable's name holds no bracket, so that what ends with one names an output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +142,8 @@ NO_SHARES = "a class with update and compute does not tell what each sample cont
 ONE_PROCESS = (
     "leave the metric out, evaluate in one process, or name a function that returns one number per sample"
 )
+# Arguments of torchmetrics that the output tells, where the recipe does not give them.
 CLASS_COUNTS = ("num_classes", "num_labels")
-"""Arguments of torchmetrics that the output tells, where the recipe does not give them."""
 
 
 def metric_maker(spec: MetricSpec, classes: int | None = None) -> Make:

@@ -19,15 +19,14 @@ from ptq_cli.evaluation.metrics.base import Labels, Resampling, SampleSums, Stat
 from ptq_cli.evaluation.metrics.checked_code import as_number, raised
 from ptq_cli.models.quiet_export import one_thread
 
-CHUNK = 8
-"""Samples that stay together: one update of the metric each."""
+CHUNK = 8  # Samples that stay together: one update of the metric each
 
 _MOST_BLOCKS = 256
 _BLOCK_MEMORY = 64 << 20
 _SEED = 0
 
+# Numbers in a metric's state that are kept for each update, where the parts of a set are measured apart.
 MOST_KEPT = 2**14
-"""Numbers in a metric's state that are kept for each update, where the parts of a set are measured apart."""
 
 NO_SUMS = "its state in torchmetrics does not consist of sums over samples"
 TOO_LARGE = "its state in torchmetrics is too large to keep for blocks of samples"

@@ -75,20 +75,17 @@ class Sqnr(Recorded):
 # Signal to quantization noise ratio of the worst channel of an output.
 
 
+# Sums of each channel are kept for so many blocks of samples; more samples make the blocks larger.
 _MOST_BLOCKS = 256
-"""Sums of each channel are kept for so many blocks of samples; more samples make the blocks larger."""
 
-_BLOCK_MEMORY = 32 << 20
-"""Bytes of those sums: with many channels there are fewer blocks."""
+_BLOCK_MEMORY = 32 << 20  # Bytes of those sums: with many channels there are fewer blocks
 
-_FEWEST_BLOCKS = 20
-"""Of fewer nothing is known about those that were not drawn."""
+_FEWEST_BLOCKS = 20  # Of fewer nothing is known about those that were not drawn
 
+# Numbers of a sample that may have a unit each; more are scores of classes, or a vector, on one scale.
 MOST_COLUMNS = 10
-"""Numbers of a sample that may have a unit each; more are scores of classes, or a vector, on one scale."""
 
-MOST_RESAMPLED = 8
-"""Channels, the worst ones, among which a resample looks for its worst."""
+MOST_RESAMPLED = 8  # Channels, the worst ones, among which a resample looks for its worst
 
 
 class WorstChannelSqnr:
@@ -297,8 +294,8 @@ class MeanError(Recorded):
 # Coefficient of determination.
 
 
+# With more targets the sums take more memory than a metric should: pixels of an image are not columns.
 R2_MOST_COLUMNS = 256
-"""With more targets the sums take more memory than a metric should: pixels of an image are not columns."""
 
 
 class R2(Recorded):

@@ -165,8 +165,8 @@ def _applicable(output: Array, samples: int) -> dict[str, PairMetric]:
 _MOST_SAMPLES = 1000
 MOST_PICTURES = 60
 
+# One sample of the first input to a small JPEG; None if it is not a picture.
 Paint = Callable[[Array], bytes | None]
-"""One sample of the first input to a small JPEG; None if it is not a picture."""
 
 
 class ChangeCollector:

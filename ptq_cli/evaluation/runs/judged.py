@@ -25,8 +25,8 @@ from ptq_cli.evaluation.uncertainty import with_interval, with_paired_intervals
 from ptq_cli.recipe.locations import relative_location
 
 Mask = npt.NDArray[np.bool_]
+# Parts of the names of inputs that hold whole numbers for each position, but no tokens.
 _NOT_TOKENS = ("mask", "position", "type", "segment", "cache", "past")
-"""Parts of the names of inputs that hold whole numbers for each position, but no tokens."""
 
 
 def next_tokens(name: str, output: Array, place: Place) -> Labels:
@@ -184,6 +184,7 @@ def fitting_targets(
     return check[metric.targets](name, output, labels, place)
 
 
+# By the targets of a metric: what it takes for an output, and for that of the float model.
 _OF_TOKENS: dict[str, Callable[[str, Array, Array, Place], tuple[Array, Array]]] = {
     "tokens": lambda name, output, _, place: (output, next_tokens(name, output, place)),
     "marked tokens": lambda name, output, _, place: (output, marked_tokens(name, output, place)),
@@ -193,7 +194,6 @@ _OF_TOKENS: dict[str, Callable[[str, Array, Array, Place], tuple[Array, Array]]]
         pooled(name, other, place),
     ),
 }
-"""By the targets of a metric: what it takes for an output, and for that of the float model."""
 
 
 def _require_rows(name: str, output: Array, place: Place) -> None:

@@ -13,8 +13,8 @@ from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array, format_shape, is_array
 
+# Where the samples of an output are; None where that is not known, and the output is left as it is.
 Axis = int | None
-"""Where the samples of an output are; None where that is not known, and the output is left as it is."""
 NO_AXIS = -1  # all of the output is of the one sample
 
 

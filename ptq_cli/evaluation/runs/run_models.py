@@ -167,8 +167,8 @@ def unpack_states(keys: Sequence[PackedKey], arrays: _Arrays, count: int) -> lis
     return states
 
 
+# Inputs by name to outputs in the order of the model's output names.
 Run = Callable[[dict[str, Array]], Sequence[Array]]
-"""Inputs by name to outputs in the order of the model's output names."""
 
 
 @dataclass(frozen=True)

@@ -102,11 +102,10 @@ def _bytes(value: ir.Value, longest: int) -> int:
     return math.prod(sizes) * math.ceil(value.dtype.itemsize)
 
 
-_TABLE = 2
-"""Axes of class scores: samples and classes."""
+_TABLE = 2  # Axes of class scores: samples and classes
 
+# What is measured where no metric is named and the labels are classes.
 _BY_DEFAULT = (MetricSpec(name="top1", metric="top1"),)
-"""What is measured where no metric is named and the labels are classes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -363,6 +362,6 @@ def pieces_of(
             yield from (batch,) if fixed or whole_batches else cutter.cut(batch, sample_bytes)
 
 
+# Float tensors between stages of one piece. They are held beside their quantized twins; larger ones are no
+# faster.
 PIECE_BYTES = 32 << 20
-"""Float tensors between stages of one piece. They are held beside their quantized twins; larger ones are no
-faster."""

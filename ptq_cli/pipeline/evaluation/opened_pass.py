@@ -44,8 +44,8 @@ from ptq_cli.setup.served_inputs import carry_notes, with_states
 
 EVALUATE_STAGE = "evaluate"
 
+# What an evaluation is of, by name: models, data, metrics. A checkpoint of another is ignored.
 _Identity = Mapping[str, str]
-"""What an evaluation is of, by name: models, data, metrics. A checkpoint of another is ignored."""
 
 
 @dataclass(frozen=True, kw_only=True)

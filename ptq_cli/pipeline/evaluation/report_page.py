@@ -43,10 +43,10 @@ from ptq_cli.setup.resolve import named_target
 from ptq_cli.setup.run_directory import RunDirectory
 
 _BARS = 72
+# Tensors that get a histogram and every method's range; a search takes some 10 ms, and 3 kB of the page.
 _MOST_DRAWN = 400
-"""Tensors that get a histogram and every method's range; a search takes some 10 ms, and 3 kB of the page."""
+# Operators that may lie between an integer layer and the QuantizeLinear of its output: a ReLU, a Clip.
 _MOST_STEPS = 3
-"""Operators that may lie between an integer layer and the QuantizeLinear of its output: a ReLU, a Clip."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,8 +48,7 @@ KEYS_OF_KIND = {
 }
 LARGEST_OF_ALL = 254  # sum of two weights of 8 bits in a narrow range: a limit above it would be none
 
-Checks = Iterator[tuple[bool, str, str]]
-"""Checks: whether it passed, the message if it did not, and the hint."""
+Checks = Iterator[tuple[bool, str, str]]  # Checks: whether it passed, the message if it did not, and the hint
 
 
 def target_names() -> tuple[str, ...]:

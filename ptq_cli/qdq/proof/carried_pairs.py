@@ -12,8 +12,8 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.read.pair_grids import PairGrid, grid_of
 from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers
 
+# Operators past which ONNX Runtime 1.31 moves a lone QuantizeLinear up and a DequantizeLinear down.
 CARRIED_PAST = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
-"""Operators past which ONNX Runtime 1.31 moves a lone QuantizeLinear up and a DequantizeLinear down."""
 
 
 def _carries_pairs(node: ir.Node, target: Target) -> bool:

@@ -105,12 +105,12 @@ def _is_clamped_sum(quantize: ir.Node, dequantize: ir.Node) -> bool:
 
 HALF_SCALE_OPSET = 19  # the first with scales of float16
 FLOAT_OPSETS = {"float8e4m3fn": 19, "float4e2m1": 23}
+# The first opset whose QuantizeLinear and DequantizeLinear have a format, if not the oldest.
 TYPE_OPSETS = {
     **FLOAT_OPSETS,
     **dict.fromkeys(("int16", "uint16", "int4", "uint4"), 21),
     **dict.fromkeys(("int2", "uint2"), QUARTER_BYTE_OPSET),
 }
-"""The first opset whose QuantizeLinear and DequantizeLinear have a format, if not the oldest."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,7 @@ PASSING = (
 )  # fmt: skip
 CHANNEL_AXIS = 1  # axis of an activation
 
-ChannelAxis = tuple[ir.Value, int]
-"""A value and its axis of channels."""
+ChannelAxis = tuple[ir.Value, int]  # A value and its axis of channels
 
 
 @dataclass(frozen=True, kw_only=True)

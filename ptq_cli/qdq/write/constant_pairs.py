@@ -37,8 +37,8 @@ class StoredNames:
     turned: bool = False
 
 
+# Names of the constants behind a DequantizeLinear; other forms are not in it.
 NamesBySite = Mapping[WeightSite | BiasSite, StoredNames]
-"""Names of the constants behind a DequantizeLinear; other forms are not in it."""
 
 
 def store_constants(model: ir.Model, plan: Plan, parameters: Parameters) -> NamesBySite:

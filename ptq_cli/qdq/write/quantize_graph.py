@@ -24,8 +24,7 @@ from ptq_cli.qdq.write.site_parameters import Parameters
 
 OPSET_OF_OUTPUT_TYPES = 21  # QuantizeLinear got ``output_dtype``
 
-PairConstants = tuple[ir.Value, ir.Value]
-"""Scale and zero point of a pair."""
+PairConstants = tuple[ir.Value, ir.Value]  # Scale and zero point of a pair
 
 
 def insert_activation_pairs(model: ir.Model, plan: Plan, parameters: Mapping[str, QuantParameters]) -> None:

@@ -335,8 +335,8 @@ def add_weight(
     return put("Gather", [table, positions], table.dtype)
 
 
+# Given what is stored of a weight and the weight's name, returns the same from where it is kept.
 WeightStorage = Callable[[StoredWeight, str], StoredWeight]
-"""Given what is stored of a weight and the weight's name, returns the same from where it is kept."""
 
 
 def in_memory(stored: StoredWeight, _name: str) -> StoredWeight:

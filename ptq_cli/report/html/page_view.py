@@ -39,8 +39,8 @@ from ptq_cli.report.text.summary import (
 )
 
 _MOST_LAYERS = 3000
+# Longest name and text on the page, in characters; ONNX does not limit names.
 MOST_OF_A_NAME, MOST_OF_A_TEXT = 160, 300
-"""Longest name and text on the page, in characters; ONNX does not limit names."""
 NOT_ANALYZED = (
     "It is not known yet how much each layer loses. This command measures it and writes this page again:"
 )

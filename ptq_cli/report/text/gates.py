@@ -25,8 +25,8 @@ from ptq_cli.report.text.summary import metric_labels
 
 SIGNIFICANT_DIGITS = 2  # digits of an estimated number of samples
 Write = Callable[..., str]
+# XML 1.0 section 2.2 allows no other characters, not even as references.
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""XML 1.0 section 2.2 allows no other characters, not even as references."""
 
 
 def gate_table(report: Report) -> Table:

@@ -28,8 +28,8 @@ from ptq_cli.report.text.summary import (
     verdict_of,
 )
 
+# A comment on GitHub holds 65,536 characters; 200 rows with cells of at most 120 fit for usual names.
 MAX_LAYERS = 200
-"""A comment on GitHub holds 65,536 characters; 200 rows with cells of at most 120 fit for usual names."""
 MAX_CELL = 120
 MAX_PARAGRAPH = 1000
 # Letters and digits of any script, and characters that have no meaning in Markdown inside a table cell.
@@ -144,8 +144,8 @@ def _details(title: str, body: str) -> str:
     return f"<details>\n<summary>{title}</summary>\n\n{body}\n\n</details>"
 
 
+# What SQNR is measured against, by what the manifest calls it.
 REFERENCES = {"float": "the float model", "written": "the file as it is written"}
-"""What SQNR is measured against, by what the manifest calls it."""
 _COLUMNS = (
     "device",
     "runtime",

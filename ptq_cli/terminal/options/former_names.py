@@ -16,6 +16,7 @@ from ptq_cli.recipe.assignments import (
 )
 from ptq_cli.recipe.schema import instead_of
 
+# What a former command, or one with its subcommand, is now; the words after it stay.
 FORMER_COMMANDS = {
     "calibration show": "inspect",
     "calibration": "inspect",
@@ -25,13 +26,10 @@ FORMER_COMMANDS = {
     "prepare": "export --float",
     "schema": "recipe schema",
 }
-"""What a former command, or one with its subcommand, is now; the words after it stay."""
-SERVE_BATCH, _BATCH = "serve-batch", "batch"
-"""An option of ``profile`` that has another name now."""
+SERVE_BATCH, _BATCH = "serve-batch", "batch"  # An option of ``profile`` that has another name now
 _QUANTIZERS, HELP = "quantizers", "help"
 KEYS = {**FLAG_KEYS, **{name: f"{ONCE}.{name}" for name in ONCE_KEYS}}  # key by the option with underscores
-WORDS_OF_NONE = {"batch_axis", "carry"}
-"""Options whose value ``none`` alone was for every name."""
+WORDS_OF_NONE = {"batch_axis", "carry"}  # Options whose value ``none`` alone was for every name
 
 
 def command_instead(words: Sequence[str]) -> str:

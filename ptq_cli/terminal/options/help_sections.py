@@ -14,14 +14,10 @@ from ptq_cli.terminal.phrases import fill
 # How help fits a terminal: lines end between words, and an example still runs when it is copied.
 
 
-ROOMY = 70
-"""From this width on, options and their texts have the columns that click gives them."""
-NARROW_OPTIONS = 20
-"""Columns of the options on a narrower terminal; a longer one has a line of its own."""
-AS_IT_IS = "\b"
-"""Click's mark of a paragraph whose lines stay as they are."""
-PIECES = re.compile(r"-\S+(?: (?!-)\S+)?|\S+")
-"""A flag with its value, or a word."""
+ROOMY = 70  # From this width on, options and their texts have the columns that click gives them
+NARROW_OPTIONS = 20  # Columns of the options on a narrower terminal; a longer one has a line of its own
+AS_IT_IS = "\b"  # Click's mark of a paragraph whose lines stay as they are
+PIECES = re.compile(r"-\S+(?: (?!-)\S+)?|\S+")  # A flag with its value, or a word
 
 
 class NarrowHelpFormatter(click.HelpFormatter):
@@ -91,6 +87,8 @@ LAYERS = "Layers"
 EVALUATION = "Evaluation and gate"
 RUNNING = "Running"
 GLOBAL = "Global options"
+# The headings in the order of ``--help``: a command's own options first; those of all commands only ptq's
+# help lists.
 SECTIONS = (
     OWN,
     ELSEWHERE,
@@ -104,8 +102,6 @@ SECTIONS = (
     RUNNING,
     GLOBAL,
 )
-"""The headings in the order of ``--help``: a command's own options first; those of all commands only ptq's
-help lists."""
 EVERY_COMMAND = "Every command also takes -q, --debug and -h; ptq --help describes them."
 HELP_OPTIONS = ("-h", "--help")
 

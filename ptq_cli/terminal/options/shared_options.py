@@ -187,5 +187,4 @@ QUIET = option(
     "verdict.",
 )
 TALK = (QUIET, DEBUG)
-GLOBALS = (JSON, *TALK)
-"""What every command takes; a group of commands takes ``TALK`` alone."""
+GLOBALS = (JSON, *TALK)  # What every command takes; a group of commands takes ``TALK`` alone

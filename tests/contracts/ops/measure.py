@@ -18,10 +18,9 @@ from ptq_cli.runtime.session import Session, Written
 from tests.contracts.ops.case import OpCase
 from tests.unit.plan.graphs import build, run, sample, serialized, sqnr_db
 
-CALIBRATED, UNSEEN = range(16), 99
-"""Seeds of the batches."""
+CALIBRATED, UNSEEN = range(16), 99  # Seeds of the batches
+# How the names of ONNX Runtime's integer kernels begin.
 INTEGER = ("QLinear", "QGemm", "MatMulInteger", "DynamicQuantizeLSTM")
-"""How the names of ONNX Runtime's integer kernels begin."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from ptq_cli.runtime.products import is_signed_exact
 from tests.contracts.small_graphs.exported import COMPARED, Exported, finite
 from tests.unit.plan.graphs import sample, serialized, sqnr_db
 
-LEAST_DB = 25.0
-"""Of noise through untrained layers, with ranges from ten batches."""
+LEAST_DB = 25.0  # Of noise through untrained layers, with ranges from ten batches
 
 
 def the_float_model_is_left_as_it_was(made: Exported) -> None:
@@ -135,15 +134,14 @@ ONE_TARGET = {
 # What ``openvino`` promises besides: what OpenVINO makes integer of the graph, and what it computes.
 
 
+# Graphs that OpenVINO 2026.4 does not load or run, and what it says.
 REFUSED = {
     "matmul_of_doubles": "does not support f64",
     "loop_reads_a_weight": "OpenVINO failed on a batch",
 }
-"""Graphs that OpenVINO 2026.4 does not load or run, and what it says."""
+# Graphs whose quantized form OpenVINO 2026.4 computes wrongly with VNNI, which ``ptq evaluate`` shows.
 WRONG = ("mask_by_where", "mask_by_where_and_add")
-"""Graphs whose quantized form OpenVINO 2026.4 computes wrongly with VNNI, which ``ptq evaluate`` shows."""
-FLOAT = {"concat": ["y"]}
-"""A Conv behind a Concat and a Relu: OpenVINO 2026.4 leaves it in float."""
+FLOAT = {"concat": ["y"]}  # A Conv behind a Concat and a Relu: OpenVINO 2026.4 leaves it in float
 
 
 def what_computes_in_the_plan_is_an_integer_primitive(made: Exported) -> None:

@@ -18,8 +18,7 @@ from tests.unit.plan.cases.case import Case
 from tests.unit.plan.cases.tables import CASES
 from tests.unit.plan.graphs import as_measured, build, quantized, run, sample, serialized
 
-COMPARED = 9
-"""Seed of the batch on which the models are compared, the last of those that were calibrated on."""
+COMPARED = 9  # Seed of the batch on which the models are compared, the last of those that were calibrated on
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,7 @@ from ptq_cli.qdq.proof.operators import float_reason
 from ptq_cli.runtime.engine_registry import count_kernels, find_kernels
 from tests.contracts.small_graphs.exported import Exported, finite
 
-STEPS = 2.5
-"""Optimized kernels round a sum once where the written graph rounds its parts; a chain adds up."""
+STEPS = 2.5  # Optimized kernels round a sum once where the written graph rounds its parts; a chain adds up
 JOINS = {
     "Mul": "QLinearMul",
     "Concat": "QLinearConcat",
@@ -32,10 +31,10 @@ INTEGER_RESULT = {"QuantizeLinear", "QLinearMatMul", "QLinearAdd", "QLinearConv"
 FLOAT_RESULT = {"DequantizeLinear", "MatMulIntegerToFloat"}
 SAME_KERNEL = {"FusedConv": "Conv", "FusedGemm": "Gemm", "FusedMatMul": "MatMul", "NhwcMaxPool": "MaxPool"}
 MATRIX = ("Gemm", "MatMul")
+# ONNX Runtime inserts these itself, on either side of a DequantizeLinear; they are told by their names.
 LAYOUT = {"Transpose", "Reshape"}
-"""ONNX Runtime inserts these itself, on either side of a DequantizeLinear; they are told by their names."""
+# ONNX Runtime moves a DequantizeLinear behind a Transpose at the end; no rule asks it to.
 MOVED_BY_ITSELF = {("gemm_transpose", "y")}
-"""ONNX Runtime moves a DequantizeLinear behind a Transpose at the end; no rule asks it to."""
 
 
 def each_node_is_integer_or_says_why_not(made: Exported) -> None:

@@ -40,6 +40,7 @@ def hold(promises: Iterable[Promise], made: Exported) -> None:
         raise ExceptionGroup(f"{made.name} for {made.target.name}", broken)
 
 
+# Graphs without anything that a target has an integer kernel for.
 NOTHING = {
     "openvino": {
         "concat_constant",
@@ -49,11 +50,10 @@ NOTHING = {
         "matmul_of_activations_plus_bias",
     }
 }
-"""Graphs without anything that a target has an integer kernel for."""
 
 
+# A product is quantized that nobody reads: preparation would have removed it.
 UNREAD = ("qnn", "split_of_an_input")
-"""A product is quantized that nobody reads: preparation would have removed it."""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -45,8 +45,8 @@ ON_PURPOSE = {
     "max of a whole weight": "theirs fails on it",
     "entropy of weights": "theirs refuses it; ours decides weights by every method",
 }
+# Relative distance of two mean squared errors that are as good as equal: theirs are sums in float32.
 NEAR = 1e-5
-"""Relative distance of two mean squared errors that are as good as equal: theirs are sums in float32."""
 
 DEFAULT_PERCENTILE = 99.99
 DEFAULT_START_BIN = 128

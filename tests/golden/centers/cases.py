@@ -8,9 +8,9 @@ from tests.golden.verdicts import Arrays, Case, NotCoveredError, compare, requir
 
 ON_PURPOSE: dict[str, str] = {}
 RELATIVE = 1e-6
+# How far off a value may be besides, where large terms cancel: relative to the terms. The first is how the
+# recorded values themselves were rounded, which were computed in float64.
 ROUNDING = {torch.float64: 1e-15, torch.float32: RELATIVE}
-"""How far off a value may be besides, where large terms cancel: relative to the terms. The first is how the
-recorded values themselves were rounded, which were computed in float64."""
 
 
 def replay(case: Case, arrays: Arrays) -> None:

@@ -24,12 +24,11 @@ AUTO_NAMES = {
     "max_po2_exponent": "max_po2_exponent",
     "post_training_scale": "frozen",
 }
+# Parameters that have no influence on the scale.
 MIXING = ("qnoise_factor", "use_ste", "stochastic", "training", "generator")
-"""Parameters that have no influence on the scale."""
 
 SEED = 20
-SIGMAS = 6
-"""Among a few hundred means, one that far off is none that chance gives."""
+SIGMAS = 6  # Among a few hundred means, one that far off is none that chance gives
 
 
 def replay(case: Case, arrays: Arrays) -> None:

@@ -112,8 +112,7 @@ def test_scaled_quantizer_follows_the_reference(case):
         assert_same_bits(replayed.grad_inputs, ARRAYS[case["grads"]["inputs"]])
 
 
-TIE = 1e-4
-"""So near to a half, a zero point may be rounded to either side."""
+TIE = 1e-4  # So near to a half, a zero point may be rounded to either side
 
 
 def has_zero(case):

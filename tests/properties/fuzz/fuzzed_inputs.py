@@ -26,16 +26,13 @@ from ptq_cli.core.process import claim_process
 from tests.properties.fuzz.kinds import KINDS
 from tests.properties.fuzz.template import write_template
 
-LONGEST_SECONDS = 120
-"""For one command, on a busy machine."""
+LONGEST_SECONDS = 120  # For one command, on a busy machine
+# Bytes of addresses that the process may have, so that the machine keeps some: mapped files count, too.
 ADDRESSES = 16 * 2**30
-"""Bytes of addresses that the process may have, so that the machine keeps some: mapped files count, too."""
-MOST_MEMORY = 2 * 2**30
-"""Bytes in memory at most: some graphs compute 256 MiB."""
+MOST_MEMORY = 2 * 2**30  # Bytes in memory at most: some graphs compute 256 MiB
+# Characters of stdout and of stderr, and bytes of files.
 MOST_OUT, MOST_ERR, MOST_WRITTEN = 4_000_000, 20_000, 64_000_000
-"""Characters of stdout and of stderr, and bytes of files."""
-GATED = {"verify", "gate", "evaluate", "quantize"}
-"""Commands that end with exit status 3 if a limit fails."""
+GATED = {"verify", "gate", "evaluate", "quantize"}  # Commands that end with exit status 3 if a limit fails
 CHECKPOINTS = re.compile(r"(calibration|evaluation)\.partial\.safetensors$")
 Snapshot = dict[str, bytes | Path | None]
 

@@ -12,8 +12,7 @@ Random = np.random.Generator
 LOCATIONS = ("../../secret", "/etc/passwd", "\0", "", ".", "data.npz", "missing.bin", "/dev/zero", "w" * 5000)
 AMOUNTS = ("-1", "0", "9" * 30, "abc", "", "1e3", str(2**40))
 DEPTHS = (2, 10, 20, 60, 99, 150, 400)
-LENGTH = 3000
-"""Nodes in a row."""
+LENGTH = 3000  # Nodes in a row
 
 
 def fuzzed_model(model: onnx.ModelProto, random: Random) -> bytes:

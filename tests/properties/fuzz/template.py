@@ -19,8 +19,7 @@ from tests.properties.random_steps import STEPS
 from tests.unit.plan.graphs import build, sample
 
 SAMPLES = 4
-SOURCES = 8
-"""Random models, besides those that are written below."""
+SOURCES = 8  # Random models, besides those that are written below
 IMAGES = """(float[N, 3, 8, 8] x) => (float[N, 5] scores)
 <float[8, 3, 3, 3] w, float[8] b, float[8, 5] m, float[5] n> {
     conv = Conv<pads=[1, 1, 1, 1]>(x, w, b)

@@ -8,10 +8,10 @@ from ptq_cli.plan.target.target_file import load_target
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build
 
+# Two tensors share another's range.
 GRAPH = """(float[n,4,6,6] x) => (float[4,5,n,5] y) <float[4,4,1,1] v, float[4,4,1,1] w, float[5,5] m> {
     [first] a = Conv(x, v) [act] b = Relu(a) [pool] c = MaxPool<kernel_shape=[2, 2]>(b)
     [second] d = Conv(c, w) [turn] e = Transpose<perm=[1, 2, 0, 3]>(d) [fc] y = MatMul(e, m) }"""
-"""Two tensors share another's range."""
 
 
 def make_model():

@@ -71,8 +71,8 @@ def test_a_rank_parts_even_where_it_fails(parted: list[Ranks], monkeypatch: pyte
     assert len(parted) == 1
 
 
+# The last one would look for plug-ins.
 HEAVY = "{'torch', 'onnx', 'onnxruntime', 'onnx_ir', 'numba', 'importlib.metadata'}"
-"""The last one would look for plug-ins."""
 WIDTH = 80
 
 
@@ -154,8 +154,7 @@ def test_the_help_of_quantize_has_the_headings_in_order(capsys: pytest.CaptureFi
     assert lines[-1] == "  Every command also takes -q, --debug and -h; ptq --help describes them."
 
 
-MOST = 22
-"""Options in the help of a command."""
+MOST = 22  # Options in the help of a command
 
 
 def test_help_shows_few_commands_and_few_options() -> None:

@@ -18,8 +18,8 @@ from ptq_cli.evaluation.uncertainty import with_interval, with_paired_intervals
 from tests.each_case import each_case
 from tests.measured import measurement
 
+# Outputs of the float and of the quantized model, and labels.
 Drawn = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Outputs of the float and of the quantized model, and labels."""
 
 CLASSES = 4
 

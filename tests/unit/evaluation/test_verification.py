@@ -30,12 +30,12 @@ from ptq_cli.shown.verification_tables import print_verification
 from tests.each_case import each_case
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]>'
+# Its range ends at 0.13: the integer kernel of ONNX Runtime gives 0 for probabilities above that.
 SOFTMAX = f"""{HEAD} g (float[n, 4] x) => (float[n, 4] y)
     <float sx = {{0.05}}, uint8 zx = {{128}}, float sy = {{0.0005}}, uint8 zy = {{0}}> {{
     q = QuantizeLinear(x, sx, zx) d = DequantizeLinear(q, sx, zx)
     [soft] p = Softmax(d)
     pq = QuantizeLinear(p, sy, zy) y = DequantizeLinear(pq, sy, zy) }}"""
-"""Its range ends at 0.13: the integer kernel of ONNX Runtime gives 0 for probabilities above that."""
 
 
 def deep(layers: int) -> ir.Model:

@@ -11,8 +11,8 @@ from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.unit.plan.graphs import build, quantized, serialized
 
+# Pays by its work: 9 * 32 * 32 multiply-accumulates for each of 1,024 pixels.
 BACKBONE = "[body] b = Conv<pads=[1,1,1,1]>(x, w) [act] r = Relu(b)"
-"""Pays by its work: 9 * 32 * 32 multiply-accumulates for each of 1,024 pixels."""
 DECODED = (
     "(float[N,32,32,32] x) => (float[] y) <float[32,32,3,3] w, float[8,8] d, int64[3] t = {0,-1,8}> "
     f"{{ {BACKBONE} [sine] p = Sin(r) [rows] q = Reshape(p, t) [tiny] y = MatMul(q, d) }}"

@@ -10,6 +10,7 @@ from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import Stage, StagedModel, cut_stages
 from tests.unit.plan.graphs import build, quantized
 
+# Three convolutions, the third added to what the first gave, and a classifier.
 CHAIN = """(float[n, 3, 8, 8] x) => (float[n, 5] y)
     <float[8, 3, 3, 3] w1, float[8] b1, float[8, 8, 3, 3] w2, float[8, 8, 3, 3] w3, float[8, 5] w4>
 {
@@ -23,8 +24,8 @@ CHAIN = """(float[n, 3, 8, 8] x) => (float[n, 5] y)
     flat = Flatten (pool)
     [last] y = Gemm (flat, w4)
 }"""
-"""Three convolutions, the third added to what the first gave, and a classifier."""
 
+# A stream of floats that two blocks add to, as in a transformer.
 RESIDUAL = """(float[n, 6, 8] x) => (float[n, 6, 8] y)
     <float[8, 16] w1, float[16] b1, float[16, 8] w2, float[8] g, float[8] h, float[8, 8] w3>
 {
@@ -38,7 +39,6 @@ RESIDUAL = """(float[n, 6, 8] x) => (float[n, 6, 8] y)
     [out] m3 = MatMul (norm2, w3)
     y = Add (m3, stream)
 }"""
-"""A stream of floats that two blocks add to, as in a transformer."""
 
 
 @dataclass(frozen=True)
