@@ -182,9 +182,6 @@ def detection(sample: Sample, run: Path) -> Iterator[tuple[str, ...]]:
         )
 
 
-# Draws of data that have not moved: what each group of items leaves is measured once.
-
-
 def rows_of(run: Path, arrays: Arrays) -> tuple[dict[str, Rows], dict[str, Grid]]:
     """Return the rows that groups of items leave of each tensor, and the grids."""
     kept: list[Mapping[str, Rows]] = []
@@ -243,9 +240,6 @@ def _draws(
         alarms += any(far[name] > max(chance[name], LEAST_DISTANCE) for name in grids)
         ratios.append(max(far[name] / chance[name] for name in grids if chance[name] > 0))
     return str(DRAWS), str(alarms), f"{max(ratios):.2f}", f"{np.median(ratios):.2f}"
-
-
-# What it costs: what further items take, so that opening the model does not count.
 
 
 def cost(sample: Sample, run: Path) -> Iterator[tuple[str, ...]]:

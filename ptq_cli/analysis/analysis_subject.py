@@ -220,9 +220,6 @@ def channel_axes(graph: ir.Graph) -> dict[str, int]:
     return axes
 
 
-# What an analysis looks at: both models and the data, found to belong together.
-
-
 DEFAULT_SAMPLES = 256
 
 

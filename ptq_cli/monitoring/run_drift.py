@@ -138,9 +138,6 @@ def _require_limits(limits: Limits) -> None:
         raise GateError(f"a limit of {decibels:g} dB is not finite", hint="--min-expected-sqnr 30")
 
 
-# Which tensors are watched: those that were measured, with the ranges of the quantized model.
-
-
 def _watched(
     loaded: LoadedRun, run: RunDirectory, only: set[str] | None
 ) -> tuple[dict[str, tuple[QuantParameters, TensorStatistics]], bool]:
@@ -203,9 +200,6 @@ def _exported(run: RunDirectory, calibration: Calibration) -> StoredModel | None
     model = read_model(path)
     require_origin(quantized_metadata(model, path), calibration, path)
     return model
-
-
-# The pass over the data.
 
 
 @dataclass(frozen=True)

@@ -285,9 +285,6 @@ def _method_view(name: str, statistics: TensorStatistics, found: Decision) -> Me
     )
 
 
-# One tensor, with where it comes from and who reads it.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
     """One tensor, with where it comes from and who reads it."""

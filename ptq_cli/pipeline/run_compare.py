@@ -120,9 +120,6 @@ def _analysis(path: Path, report: Report) -> Analysis | None:
     return found if found.models.quantized_model.sha256 == report.model.quantized_model.sha256 else None
 
 
-# ``gate``: decide from a report alone. Nothing here loads a model, PyTorch or ONNX Runtime.
-
-
 def run_gate(report: Path, gate: GateSettings) -> Report:
     """Return the report with the given limits decided; without any limit, with its own."""
     found = read_document(Report, report)

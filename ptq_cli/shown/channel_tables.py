@@ -100,9 +100,6 @@ def _channels_row(channels: "ChannelStatistics") -> tuple[str, ...]:
     )
 
 
-# How a calibration's tensors are shown, as rows.
-
-
 def format_clipped(clipped: tuple[int, int] | None, total: int) -> str:
     r"""Write the share of clipped values; if the range ends inside a bin, the largest that it can be.
 

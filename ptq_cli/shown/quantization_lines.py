@@ -74,9 +74,6 @@ def print_merge(result: "MergeResult") -> None:
     say(f"wrote {shown_path(result.merged)}")
 
 
-# How a quantization is shown, from calibration to report.
-
-
 def show_quantization(result: "QuantizationResult", *, as_json: bool) -> int:
     """Print what was quantized, and return the status to exit with."""
     add_report_to_step_summary(result.evaluation)

@@ -114,9 +114,6 @@ def row_blocks(table: "Table", width: int) -> str:
     return "\n".join(blocks)
 
 
-# ``--quiet``: verdicts, paths and what was asked for on stdout, warnings and errors on stderr.
-
-
 KEY = f"{__name__}.quiet"  # Where click's contexts, which all share it, keep that the option was given
 
 
@@ -267,9 +264,6 @@ def _one_line(cell: str) -> str:
 def _style(cell: str) -> str:
     # The word carries the meaning; the color only helps to find it.
     return {"FAIL": "bold red", "pass": "green", "float": "yellow"}.get(cell.partition(",")[0], "")
-
-
-# The warnings about a result: a line each on stderr, and what to try on lines of their own.
 
 
 def warn_of_result(warnings: "Iterable[ReportWarning]") -> None:

@@ -56,9 +56,6 @@ def counting_notes(assumed: Mapping[str, int], once: Mapping[str, str], hint: st
         yield f"note: counted for one step of {loops}: only a run tells how many there are"
 
 
-# Text from models and files, made safe for the terminal.
-
-
 def printable(text: str) -> str:
     r"""Return ``text`` with every control character but the newline replaced.
 

@@ -64,9 +64,6 @@ def require_no_quantized_mask(model: ir.Model, wanted: dict[str, np.ndarray], ta
             assert sqnr_db(wanted[name], output) > LEAST_DB, (target, name)
 
 
-# One attention with a mask as models write it, in each of the ways that PyTorch modules use.
-
-
 WIDTH, LENGTH = 16, 6
 SMALLEST = torch.finfo(torch.float32).min
 # Scores (N, T, T) and a padding mask of ones and zeros (N, T) in, masked scores out.

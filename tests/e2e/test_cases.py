@@ -151,9 +151,6 @@ def test_without_data_there_are_no_cases(folder: Path, refuse: Refuse, ptq: Ptq)
     assert "both against the file as it is written" in ptq("verify --answers answer.safetensors cases").out
 
 
-# Where there is node, the web's runtime is installed from its registry, once.
-
-
 @pytest.fixture(scope="module")
 def web() -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:

@@ -198,9 +198,6 @@ def test_cases_have_its_constants_apart(large, ptq, refuse, monkeypatch):
     assert run_cases().count("as expected") == LAYERS + 2
 
 
-# Files that changed, or are not there.
-
-
 def change(path: str, position: int) -> None:
     content = bytearray(Path(path).read_bytes())
     content[position] ^= 1
@@ -254,9 +251,6 @@ def test_a_full_disk_is_told(large: Path, ptq: Ptq, refuse: Refuse, monkeypatch:
         "PTQ-FILE-002",
         "cannot write 'p.onnx.data': no space left on device",
     )
-
-
-# The real thing.
 
 
 @pytest.mark.nightly

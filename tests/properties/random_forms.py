@@ -169,9 +169,6 @@ def normalized(b: Builder) -> None:
     b.tensors.append(Tensor(b.add("Add", [scaled, b.weight(x.shape[-1])])[0], x.shape))
 
 
-# Nested graphs: what they read of the outer graph is a value, a weight, or a weight of their own.
-
-
 def _weight_inside(b: Builder, name: str, width: int) -> tuple[str, list[TensorProto]]:
     if b.chance():
         return b.weight(width, width, summed=width), []

@@ -75,9 +75,6 @@ def test_the_judge_notices_a_scale_that_is_a_half_too_large(seed: int, tmp_path:
     assert [item for item in outcome.findings if item.startswith("file: output")]
 
 
-# Whatever positive factors the channels of a model get, the model computes what it did.
-
-
 @settings(
     max_examples=12,
     deadline=None,

@@ -228,9 +228,6 @@ def paired_rows(float_output: Array, quantized_output: Array) -> Iterator[tuple[
         yield first[part].astype(np.float64), second[part].astype(np.float64)
 
 
-# Sums over blocks of samples that do not depend on how the samples were batched or shared out.
-
-
 class BlockSums:
     """Sums of rows over blocks of samples, of which there are at most ``most``.
 

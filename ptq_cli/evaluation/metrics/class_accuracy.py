@@ -131,9 +131,6 @@ def _shares(rows: Rows, weights: Float64Array) -> tuple[Float64Array, Float64Arr
     return shares, seen
 
 
-# Share of samples for which both models choose the same class.
-
-
 class _OfScores(Recorded):
     """A comparison of outputs that have an argmax to speak of."""
 
@@ -238,9 +235,6 @@ def _log_of_probabilities(rows: Float64Array) -> Float64Array:
     return found
 
 
-# Top-k accuracy: the share of samples whose label is among the k highest classes.
-
-
 class TopK(Recorded):
     """Share of samples whose label is among the ``k`` highest classes.
 
@@ -282,9 +276,6 @@ class TopK(Recorded):
         is_ahead = np.greater(output, own) | (np.equal(output, own) & comes_first)
         rank = np.sum(is_ahead, axis=1)
         self._add((rank < self._k).astype(np.uint8)[:, None])
-
-
-# F1, the mean over classes.
 
 
 class MacroF1(Recorded):

@@ -82,9 +82,6 @@ def cosines(a: Float64Array, b: Float64Array) -> Float64Array:
     return value
 
 
-# Rank correlation of what a model says of pairs with what people said of them.
-
-
 class Spearman(Recorded):
     """Spearman's correlation of the scores of pairs with their labels.
 

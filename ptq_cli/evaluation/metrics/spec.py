@@ -134,9 +134,6 @@ def _default_name(metric: str, output: str | None) -> str:
     return name if output is None else f"{name}[{output}]"
 
 
-# What code of the user's gave, or raised, as a number or as the error that says so.
-
-
 Make = Callable[[], LabelMetric]
 NO_SHARES = "a class with update and compute does not tell what each sample contributes"
 ONE_PROCESS = (

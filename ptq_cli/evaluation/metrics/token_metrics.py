@@ -186,9 +186,6 @@ class ExactMatch(Recorded):
         self._add(right.all(axis=1).astype(np.uint8)[:, None])
 
 
-# Perplexity of a language model.
-
-
 class Perplexity(_OfPositions):
     """``exp`` of the mean over tokens of ``-log p(token | tokens before it)``.
 
@@ -230,9 +227,6 @@ class Perplexity(_OfPositions):
         """Return the value from sums of each sequence's surprise and number of tokens."""
         with np.errstate(over="ignore"):
             return np.exp(super().of_sums(sums))
-
-
-# Mean over samples of the cosine between the two models' embeddings.
 
 
 class EmbeddingCosine(Recorded):

@@ -239,9 +239,6 @@ def _smallest(sums: Float64Array) -> Float64Array:
     return np.asarray(_ratio(halves[..., 0, :], halves[..., 1, :]).min(axis=-1, initial=np.inf))
 
 
-# Mean squared and mean absolute error of targets that are numbers.
-
-
 class MeanError(Recorded):
     """Mean over all elements of ``(output - target)²`` or ``|output - target|``.
 
@@ -374,9 +371,6 @@ def _mean_r2(sums: Float64Array, samples: int, columns: int) -> Float64Array:
         found = np.where(constant, np.where(residual == 0, 1.0, 0.0), 1 - residual / variation)
     mean: Float64Array = found.mean(axis=-1)
     return mean
-
-
-# The largest difference between the two models' outputs.
 
 
 class MaxAbsError:

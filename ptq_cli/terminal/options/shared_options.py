@@ -169,9 +169,6 @@ def once_from(options: dict[str, Any]) -> "Once":
     return parse_assignments(options["assignments"])[1]
 
 
-# Options that every command takes; the ``ptq`` command itself imports no more than these.
-
-
 JSON = option(RUNNING, "--json", "as_json", is_flag=True, help="Print the result as JSON.")
 DEBUG = option(
     GLOBAL, "--debug", is_flag=True, expose_value=False, help="Show the traceback if an error occurs."

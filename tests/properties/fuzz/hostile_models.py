@@ -278,9 +278,6 @@ EDITS: tuple[Callable[[onnx.ModelProto, Random], None], ...] = (
 )
 
 
-# ONNX files with wrong bits, cut short, or with another content than anybody would write.
-
-
 NUMBERS = (-(2**63), -(2**31), -7, -1, 0, 1, 2, 3, 7, 64, 2**31 - 1, 2**40, 2**63 - 1)
 TYPES = range(24)
 

@@ -143,9 +143,6 @@ def _checksum(header: dict[str, Any], outer: dict[str, Any], data: bytearray) ->
     return digest.hexdigest()
 
 
-# Strings that nobody expects, and how they get into an ONNX file.
-
-
 HOSTILE = {
     "NUL": b"\0",
     "surrogate": b"\xed\xa0\x80",

@@ -288,8 +288,6 @@ def test_folder_that_cannot_be_written_is_an_output_error(tmp_path):
         save_calibration(CALIBRATION, tmp_path / "c.safetensors")
 
 
-# Channels in a file from outside: what cannot have been saved is refused.
-
 CHANNEL_ARRAYS, CHANNEL_ENTRIES = flatten({"x": STATISTICS["channels"]})
 
 

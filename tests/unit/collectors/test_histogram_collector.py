@@ -150,9 +150,6 @@ def test_minus_zero_leaves_no_trace(order):
     assert not np.signbit(found.minimum) and not np.signbit(found.maximum)
 
 
-# Functions are compiled with their first call, each with those that it calls.
-
-
 @compiled
 def twice(values):
     return values + values

@@ -145,9 +145,6 @@ def test_in_parts_the_same_bits_come_out(shape, granularity, monkeypatch):
         np.testing.assert_array_equal(dequantize(found, own), restored)
 
 
-# Rounding to E4M3 and E2M1 equals that of ONNX's reference evaluator and of ml_dtypes, bit for bit.
-
-
 EVERY_HALF = np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float32)
 NUMBERS = EVERY_HALF[~np.isnan(EVERY_HALF)]
 FORMATS = pytest.mark.parametrize("format", [FLOAT8_E4M3FN, FLOAT4_E2M1], ids=lambda item: item.name)

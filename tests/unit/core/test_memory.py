@@ -27,9 +27,6 @@ def test_freed_blocks_are_given_back(call: str, is_given_back: bool) -> None:
     assert (int(done.stdout) >= 60) is is_given_back
 
 
-# What the command changes in its process: signals.
-
-
 SIGNAL_SCRIPT = """
 import signal, time
 from ptq_cli.core.process import end_as_interrupted, interrupt_status

@@ -174,9 +174,6 @@ def test_another_preference_drops_the_profile_of_an_earlier_one():
         check_recipe(own)
 
 
-# Metrics in recipes: their files are resolved against the recipe's folder, and written relative again.
-
-
 F1 = "torchmetrics.classification:MulticlassF1Score"
 TABLE = {
     "evaluation": {"metrics": ["top1", "own.py:mine", "own.py:mine[aux]", F1, "top1[a.py:b]"]},

@@ -151,9 +151,6 @@ def test_statistics_that_were_kept_differently_are_refused():
         merge_calibrations([one, NamedCalibration(two.name, replace(two.calibration, statistics=other))])
 
 
-# Which shards a calibration holds: in words, written, and read back from files that may hold anything.
-
-
 @each_case(
     "share, holds, misses",
     [

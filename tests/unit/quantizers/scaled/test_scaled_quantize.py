@@ -177,9 +177,6 @@ def test_axes_that_are_not_there_or_there_twice(axis):
     assert isinstance(caught.value, ValueError) and isinstance(caught.value, IndexError)
 
 
-# What the recorded vectors (``tests/golden/quantizers``) do not say about the mirrors.
-
-
 MIRRORS = [tensor_quant, fake_tensor_quant]
 
 
