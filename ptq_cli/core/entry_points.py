@@ -25,7 +25,7 @@ from ptq_cli.core.trust import code_key, is_sample, require_trust
 from ptq_cli.core.words import did_you_mean
 
 # What Python code passed as an object, by the name that recipes give it: nothing is imported.
-PASSED_OBJECT = re.compile(r"ptq_cli\.api\.passed_objects:[0-9A-Za-z]*_[0-9a-f]{16}(_[0-9]+)?")
+PASSED_OBJECT = re.compile(r"ptq_cli\.api\.(?:passed_objects|requests):[0-9A-Za-z]*_[0-9a-f]{16}(_[0-9]+)?")
 
 
 def load_entry_point(
