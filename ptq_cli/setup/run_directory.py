@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,8 @@ def library_versions() -> dict[str, str]:
 
 
 def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # --help needs none of it
+
     try:
         return version(name)
     except PackageNotFoundError:

@@ -38,8 +38,8 @@ SAMPLES = Path(__file__).parents[2] / "sample_models"
 CLASSES = 5
 UNSHARED = shutil.ignore_patterns("ptq-run", "__pycache__")
 # What is said without torch, which writes such models for the tests, too.
+# What checkpoints, torchmetrics and quantizers in PyTorch end with where it is not installed.
 NO_TORCH = re.compile(r"No module named 'torch|model '\S+\.pth?' does not exist")
-"""What checkpoints, torchmetrics and quantizers in PyTorch end with where it is not installed."""
 PROGRESS = re.compile(
     r".* …|(calibrate|drift|evaluate|generate|recover): [0-9]+ (of [0-9]+ )?(samples|layers)"
 )

@@ -1,4 +1,4 @@
-"""A function is compiled once and kept on disk, also across versions of ptq that name their classes otherwise."""
+"""A compiled function is kept on disk, and made again where a version of ptq named its classes otherwise."""
 
 import subprocess
 import sys
@@ -27,7 +27,9 @@ def run(folder: Path, name: str) -> str:
         f"from lengths import {name}, width; print(width({name}(1.0, 3.5)));"
         "print(sum(width.dispatcher().stats.cache_hits.values()))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
