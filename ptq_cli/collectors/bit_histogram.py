@@ -5,14 +5,11 @@ can see: a tensor whose largest magnitude lies in octave E keeps 11 mantissa bit
 below, and so on down to 3, which makes all bins above max / 256 equally wide. A larger E thins more, never
 less, and thinning twice is thinning once for the larger E; so thinned histograms still merge exactly.
 
-A channel's histogram (``channels``) begins with 9 bits instead of 11, and is the same otherwise.
-
 Float32 has no octaves below 2^-126 to thin to, so a maximum below 2^-115 has the bins of one that lies there.
 Nothing is decided from it: a range not above 2^-110 counts as zero (``ptq_cli.core.arithmetic``).
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,20 +33,17 @@ class BitHistogram:
     Attributes:
         keys: sorted; the top 20 bits of a bin's magnitude closest to 0, sign included.
         counts: how many values each bin holds, all above 0.
-        bits: of the mantissa in the largest octave.
 
     Shapes: keys, counts: (B,).
     """
 
     keys: _Keys
     counts: Counts
-    bits: int = MANTISSA_BITS
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, BitHistogram):
             return NotImplemented
-        same = np.array_equal(self.keys, other.keys) and np.array_equal(self.counts, other.counts)
-        return same and self.bits == other.bits
+        return np.array_equal(self.keys, other.keys) and np.array_equal(self.counts, other.counts)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -68,7 +62,7 @@ class BitHistogram:
         Units: float64, because the last bin's edge is 2^128.
         """
         magnitudes = (self.keys & ~SIGN).astype(np.int64)
-        width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, self.top_exponent, self.bits)
+        width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, self.top_exponent)
         following = magnitudes + width
         edges = key_to_magnitude(following.astype(np.uint32)).astype(np.float64)
         edges[following == INFINITE] = 2.0**128
@@ -94,63 +88,39 @@ class BitHistogram:
     def merge(self, other: "BitHistogram") -> "BitHistogram":
         """The histogram of both sets of values: exact, commutative, associative.
 
-        Raises: ValueError: the two have different bins.
-
         Example:
             >>> one, two = from_values(np.array([1.0, 2.0])), from_values(np.array([2.0, -4.0]))
             >>> one.merge(two) == from_values(np.array([-4.0, 1.0, 2.0, 2.0]))
             True
         """
-        if self.bits != other.bits:
-            raise ValueError(f"histograms of {self.bits} and of {other.bits} bits do not merge")
         keys = np.concatenate([self.keys, other.keys])
         counts = np.concatenate([self.counts, other.counts])
-        return thin(keys, counts, self.bits)
+        return thin(keys, counts)
 
 
 EMPTY = BitHistogram(np.zeros(0, np.uint32), np.zeros(0, np.int64))
 
 
-def thin(keys: _Keys, counts: Counts, bits: int = MANTISSA_BITS) -> BitHistogram:
+def thin(keys: _Keys, counts: Counts) -> BitHistogram:
     """The histogram of bins given in any order, thinned to their own largest octave.
 
     Shapes: keys, counts: (N,); keys may repeat and counts may be 0.
     """
     keys, counts = keys[counts > 0], counts[counts > 0]
     if not keys.size:
-        return BitHistogram(np.zeros(0, np.uint32), np.zeros(0, np.int64), bits)
+        return EMPTY
     top = int(np.max(keys & ~SIGN)) >> MANTISSA_BITS
-    unique, summed = add_up(thinned_keys(keys, top, bits), counts)
-    return BitHistogram(unique.astype(np.uint32), summed, bits)
-
-
-def thinned_keys(keys: _Keys, top: int | npt.NDArray[np.int64], bits: int) -> _Keys:
-    """The key of the bin that each key's bin becomes a part of.
-
-    Shapes: keys: (N,). top: the biased exponent of the largest octave, one for all or (N,).
-    """
     magnitudes = (keys & ~SIGN).astype(np.int64)
-    width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, top, bits)
-    thinned: _Keys = (magnitudes // width * width).astype(np.uint32) | (keys & SIGN)
-    return thinned
-
-
-def add_up(keys: npt.NDArray[Any], counts: Counts) -> tuple[npt.NDArray[Any], Counts]:
-    """Each key once, sorted, with the sum of its counts.
-
-    Shapes: keys, counts: (N,); the results are (K,).
-
-    Example:
-        >>> [found.tolist() for found in add_up(np.array([7, 3, 7]), np.array([1, 2, 4]))]
-        [[3, 7], [2, 5]]
-    """
-    unique, inverse = np.unique(keys, return_inverse=True)
+    width = PAGE_BINS // bins_per_octave(magnitudes >> MANTISSA_BITS, top)
+    unique, inverse = np.unique(
+        (magnitudes // width * width).astype(np.uint32) | (keys & SIGN), return_inverse=True
+    )
     summed = np.zeros(unique.size, np.int64)
     np.add.at(summed, inverse, counts)
-    return unique, summed
+    return BitHistogram(unique, summed)
 
 
-def from_values(values: npt.ArrayLike, bits: int = MANTISSA_BITS) -> BitHistogram:
+def from_values(values: npt.ArrayLike) -> BitHistogram:
     """The histogram of values, slowly; the definition that the kernel is tested against.
 
     Edge case: Zeros, NaN and infinities are not counted.
@@ -162,7 +132,7 @@ def from_values(values: npt.ArrayLike, bits: int = MANTISSA_BITS) -> BitHistogra
     array = np.asarray(values, dtype=np.float32).ravel()
     kept = array[np.isfinite(array) & (array != 0)]
     keys = kept.view(np.uint32) >> np.uint32(KEY_SHIFT)
-    return thin(keys, np.ones(keys.size, np.int64), bits)
+    return thin(keys, np.ones(keys.size, np.int64))
 
 
 def key_to_magnitude(magnitudes: _Keys) -> npt.NDArray[np.float32]:
@@ -175,16 +145,14 @@ def key_to_magnitude(magnitudes: _Keys) -> npt.NDArray[np.float32]:
     return (magnitudes.astype(np.uint32) << np.uint32(KEY_SHIFT)).view(np.float32)
 
 
-def bins_per_octave(
-    exponents: npt.NDArray[np.int64], top: int | npt.NDArray[np.int64], bits: int = MANTISSA_BITS
-) -> npt.NDArray[np.int64]:
+def bins_per_octave(exponents: npt.NDArray[np.int64], top: int) -> npt.NDArray[np.int64]:
     """How many bins each octave has, where the largest magnitude lies in octave ``top``.
 
-    Shapes: exponents: any, biased; the result has the same, powers of two. top: one for all, or the same.
+    Shapes: exponents: any, biased; the result has the same, powers of two.
 
     Example:
         >>> bins_per_octave(np.array([130, 129, 128, 100]), 130).tolist()
         [2048, 1024, 512, 8]
     """
-    below = np.maximum(top, SMALLEST_TOP) - exponents
-    return np.left_shift(np.int64(1), np.clip(bits - below, COARSEST_BITS, bits))
+    below = max(top, SMALLEST_TOP) - exponents
+    return np.left_shift(np.int64(1), np.clip(MANTISSA_BITS - below, COARSEST_BITS, MANTISSA_BITS))

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.collectors.bit_histogram import BitHistogram
-from ptq_cli.collectors.channel_statistics import ChannelStatistics
 
 Range = npt.NDArray[np.float32]
 
@@ -46,7 +45,6 @@ class TensorStatistics:
         count: how many finite values.
         zeros: how many of them were 0; only counted with a histogram, otherwise 0.
         minimum, maximum: smallest and largest finite value.
-        channels: the same of each index along an axis, or None if that was not asked for.
         histogram: the bit-keyed histogram of the finite values, or None if none was kept.
         nonfinite: how many values were NaN or infinite; none unless that was allowed.
 
@@ -59,7 +57,6 @@ class TensorStatistics:
     zeros: int
     minimum: Range
     maximum: Range
-    channels: ChannelStatistics | None = None
     histogram: BitHistogram | None = None
     nonfinite: NonFinite = field(default=ALL_FINITE)
 
@@ -70,7 +67,6 @@ class TensorStatistics:
             (self.count, self.zeros, self.nonfinite) == (other.count, other.zeros, other.nonfinite)
             and np.array_equal(self.minimum, other.minimum)
             and np.array_equal(self.maximum, other.maximum)
-            and self.channels == other.channels
             and self.histogram == other.histogram
         )
 
@@ -104,45 +100,16 @@ class TensorStatistics:
     def merge(self, other: "TensorStatistics") -> "TensorStatistics":
         """The statistics of both sets of values: exact, commutative, associative.
 
-        Raises: ValueError: the two were not kept in the same way, or have different numbers of channels.
+        Raises: ValueError: the two were not kept in the same way.
         """
-        kept, others = ((item.histogram is None, item.channels is None) for item in (self, other))
         # Adding them would leave out one part's values without a word.
-        if kept != others:
+        if (self.histogram is None) != (other.histogram is None):
             raise ValueError("statistics that were kept differently do not merge")
         return TensorStatistics(
             count=self.count + other.count,
             zeros=self.zeros + other.zeros,
             minimum=np.asarray(np.minimum(self.minimum, other.minimum)),
             maximum=np.asarray(np.maximum(self.maximum, other.maximum)),
-            channels=self.channels.merge(other.channels)
-            if self.channels and other.channels
-            else self.channels,
             histogram=self.histogram.merge(other.histogram) if self.histogram and other.histogram else None,
             nonfinite=self.nonfinite.merge(other.nonfinite),
         )
-
-
-def each_channel(channels: ChannelStatistics) -> list[TensorStatistics]:
-    """The statistics of each channel, as of a tensor that has no others.
-
-    Example:
-        >>> from ptq_cli.collectors.channel_collector import ChannelCollector
-        >>> collector = ChannelCollector(1)
-        >>> collector.update(np.float32([[1.0, -2.0], [3.0, 0.0]]))
-        >>> [(item.low, item.high, item.zeros) for item in each_channel(collector.statistics())]
-        [(1.0, 3.0, 0), (-2.0, 0.0, 1)]
-    """
-    histograms = channels.histograms.each() if channels.histograms else [None] * channels.size
-    kept = zip(channels.count, channels.zeros, channels.minimum, channels.maximum, histograms, strict=True)
-    return [
-        TensorStatistics(
-            count=int(count),
-            zeros=int(zeros),
-            minimum=np.asarray(low),
-            maximum=np.asarray(high),
-            channels=None,
-            histogram=histogram,
-        )
-        for count, zeros, low, high, histogram in kept
-    ]

@@ -30,11 +30,6 @@ def print_calibration(result: "CalibrationResult") -> None:
         detail(f"note: {note}")
     for item in result.rescaled:
         detail(item.describe())
-    if result.channels:
-        total = counted(sum(result.channels.values()), "channel")
-        detail(
-            f"measured {total} of {counted(len(result.channels), 'tensor')}; ptq inspect --tensor shows them"
-        )
     for name in result.dead:
         detail(f"note: '{name}' was 0 in every sample")
     for name, nonfinite in result.nonfinite.items():

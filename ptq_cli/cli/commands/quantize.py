@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=SectionCommand,
-    once=("restart", "evaluate", "thumbnails"),
+    once=("restart", "evaluate"),
     short_help="Calibrate, export and evaluate in one command.",
     epilog="""\b
 Examples:
