@@ -141,7 +141,7 @@ def _written(name: str, text: str, kind: Any) -> str | None:
 
 
 def _choices(name: str) -> Iterable[str]:
-    from ptq_cli.setup.recipe_schema import names_of
+    from ptq_cli.setup.recipes import names_of
 
     return names_of(FLAG_KEYS[name]) if name in FLAG_KEYS else ()
 

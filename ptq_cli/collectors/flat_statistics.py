@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import INFINITE, SIGN, BitHistogram, thin
-from ptq_cli.collectors.tensor_statistics import NonFinite, TensorStatistics
+from ptq_cli.collectors.tensor_statistics import (
+    INFINITE,
+    SIGN,
+    BitHistogram,
+    NonFinite,
+    TensorStatistics,
+    thin,
+)
 
 FlatArrays = dict[str, npt.NDArray[Any]]
 _Entry = dict[str, Any]

@@ -132,7 +132,7 @@ class RunDirectory:
 
     def quantized_file(self, weights: "WeightSettings") -> Path:
         """Where a model with such weights goes: its name says what they are."""
-        from ptq_cli.recipe.quantizer_settings import weight_family
+        from ptq_cli.recipe.check import weight_family
 
         bits = weight_family(weights).bits
         if weights.dtype is not None:

@@ -11,7 +11,7 @@ from ptq_cli.amax.choice import Choice, counts_between, signed_bins
 from ptq_cli.core.words import format_count
 from ptq_cli.pipeline.calibration_view import shown_name
 from ptq_cli.report.text.numbers import Table, format_decibels, format_number, format_range, format_share
-from ptq_cli.shown.quantization_lines import nonfinite_counts
+from ptq_cli.shown.export_lines import nonfinite_counts
 from ptq_cli.terminal.output import CHOSEN, PIPE_WIDTH, UNKNOWN, print_table, say, tell
 from ptq_cli.terminal.phrases import counted, shown_path
 

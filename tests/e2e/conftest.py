@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.cli.commands.recipe import JSON_COMMANDS, document_type
 from ptq_cli.cli.main import run
 from ptq_cli.collectors.calibration_file import load_calibration
-from ptq_cli.core.json_schema import documents_schema
+from ptq_cli.core.documents import documents_schema
 from tests.made_once import made_once
 from tests.proposed_commands import require_proposals
 from tests.torch_needed import HAS_TORCH

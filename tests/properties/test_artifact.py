@@ -12,12 +12,12 @@ from safetensors.numpy import save
 from ptq_cli.amax.decide import decide
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors import calibration_file as artifact
-from ptq_cli.collectors.bit_histogram import from_values
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes, load_calibration
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.flat_statistics import flatten
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.tensor_statistics import from_values
 from ptq_cli.core.errors import CalibrationFileError, MissingStatisticError
 from ptq_cli.core.formats import UINT8
 from ptq_cli.recipe.sections import AmaxSettings

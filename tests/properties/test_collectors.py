@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.collectors.bit_histogram import EMPTY, from_values, thin
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
+from ptq_cli.collectors.tensor_statistics import EMPTY, from_values, thin
 from tests.collected import saved
 
 FLOATS = st.one_of(

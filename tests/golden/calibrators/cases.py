@@ -21,7 +21,7 @@ from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import PtqError, RecipeValueError, UnknownNameError
 from ptq_cli.core.formats import IntegerFormat, PerAxis, PerTensor
-from ptq_cli.quantizers.scaled.calibrator import Calibrator
+from ptq_cli.quantizers.scaled.tensor_quantizer import Calibrator
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import AmaxSettings

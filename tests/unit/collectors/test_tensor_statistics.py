@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ptq_cli.collectors.bit_histogram import bins_per_octave, from_values
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.tensor_statistics import bins_per_octave, from_values
 from tests.each_case import each_case
 
 
