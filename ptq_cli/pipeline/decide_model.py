@@ -53,6 +53,8 @@ from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import IN_FLOAT, RANGES, ROW
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
+from ptq_cli.recover.escalation import REASON as FORM_REASON
+from ptq_cli.recover.escalation import choose_forms
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers
 from ptq_cli.recover.layer_state import bias_values
 from ptq_cli.recover.quantized_layer import DecidedModel, QuantizedLayer, quantized_layers, with_opset
@@ -235,8 +237,12 @@ def decided_model(source: CalibratedModel, context: RecoveryContext | None) -> D
         latency = prefer_latency(graph, placement.plan, resolved, progress)
         models.asked = replace(models.asked, faster=latency.in_float)
         placement = models.placed(models.asked)
-    ranges, float_layers = None, None
+    ranges, float_layers, forms = None, None, None
     rungs = recovery_rungs(recipe.recovery)
+    if context is not None and not rungs and not float_model.is_apart:
+        with context.interruptions.rung() as stop:
+            placement, forms = choose_forms(context, models, placement, stop)
+        rungs = () if forms.is_enough else (RANGES, IN_FLOAT)
     if context is not None and RANGES in rungs:
         with context.interruptions.rung() as stop:
             placement, ranges = choose_ranges(context, models.build, placement, stop)
@@ -254,7 +260,15 @@ def decided_model(source: CalibratedModel, context: RecoveryContext | None) -> D
             )
     decided = models.decide(graph, placement, keep)
     work = multiply_accumulates(decided.model).counts
-    return replace(decided, latency=latency, ranges=ranges, float_layers=float_layers, work=work, begun=begun)
+    return replace(
+        decided,
+        latency=latency,
+        ranges=ranges,
+        float_layers=float_layers,
+        forms=forms,
+        work=work,
+        begun=begun,
+    )
 
 
 class _Models:
@@ -275,6 +289,12 @@ class _Models:
         """Return the placement of what is asked for."""
         source = self._source
         return place(source.graph, self._plan, source.resolved.target, asked, self.calibration)
+
+    def with_forms(self, in_float: Mapping[str, str], products: frozenset[str]) -> Placement:
+        """Return the placement with these forms of recurrent layers, which what follows keeps."""
+        faster = {name: why for name, why in self.asked.faster.items() if why != FORM_REASON}
+        self.asked = replace(self.asked, faster={**faster, **in_float}, products=products)
+        return self.placed(self.asked)
 
     def without(self, in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
         """Return a placement with more layers in float or with ranges at each run, and the ranges chosen."""

@@ -308,17 +308,21 @@ def _stored(
 
 
 def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:
-    """Whether weights are chosen again; for ``all`` not where that takes minutes and wins little."""
-    if ROUND not in recovery_rungs(settings):
-        return False
-    found = made.float_layers
+    """Whether weights are chosen again; for ``all`` not where that takes minutes and wins little.
+
+    Where nobody asked for it, only if they cost an output that is not good enough, and it is quick.
+    """
+    found, is_asked = made.float_layers, ROUND in recovery_rungs(settings)
+    matters = found is None or found.weights_lose >= WEIGHTS_MATTER_DB
+    if not is_asked:
+        is_open = made.forms is not None and not made.forms.is_enough
+        return is_open and matters and not takes_long(made.model, made.plan)
     has_bytes = all(site.format.bits >= BYTE for site in made.plan.weights)
-    if ROUND in settings.rungs or found is None or found.weights_lose >= WEIGHTS_MATTER_DB or not has_bytes:
+    if ROUND in settings.rungs or matters or not has_bytes or not takes_long(made.model, made.plan):
         return True
-    if not takes_long(made.model, made.plan):
-        return True
-    lost = f"cost the outputs {found.weights_lose:.1f} dB" if found.weights_lose else "are good enough"
-    note = f"{ROUND} left out: weights of 8 bits {lost}, and choosing them takes minutes"
+    lost = found.weights_lose if found is not None else 0.0
+    why = f"cost the outputs {lost:.1f} dB" if lost else "are good enough"
+    note = f"{ROUND} left out: weights of 8 bits {why}, and choosing them takes minutes"
     progress(Progress(RECOVER_STAGE, 0, None, note))
     return False
 

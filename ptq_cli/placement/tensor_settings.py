@@ -146,6 +146,7 @@ class TensorRecipe:
     Attributes:
         faster: layers that stay float for speed or accuracy, with the reason.
         dynamic: more layers whose ranges are found at each run, with what shares a scale.
+        products: recurrent layers whose weights are integers, and which are computed in float.
     """
 
     amax: AmaxSettings
@@ -156,6 +157,7 @@ class TensorRecipe:
     float_type: str = FLOAT32
     faster: Mapping[str, str] = field(default_factory=dict)
     dynamic: Mapping[str, str] = field(default_factory=dict)
+    products: frozenset[str] = frozenset()
 
 
 def tensor_recipe(recipe: Recipe) -> TensorRecipe:
@@ -209,11 +211,13 @@ class TensorSettings:
         Tensors that only such a layer ties have parameters of their own there; their settings are the same.
         """
         before = {source: target_plan.activations[source].source for source in plan.sources}
-        dynamic = {site: replace(site, dynamic="") for site in plan.weights if site.dynamic}
+        kernels = {replace(site, kernel=""): site for site in self.weights if site.kernel}
+        weights = {site: replace(site, dynamic="") for site in plan.weights if site.dynamic}
+        weights |= {site: kernels[site] for site in plan.weights if site in kernels}
         return replace(
             self,
-            weights=_also_under(dynamic, self.weights),
-            weight_families=_also_under(dynamic, self.weight_families),
+            weights=_also_under(weights, self.weights),
+            weight_families=_also_under(weights, self.weight_families),
             activations=_also_under(before, self.activations),
             activation_families=_also_under(before, self.activation_families),
         )
@@ -233,6 +237,7 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
     activations, layers = meant_activations(model, plan, Rules(target)), meant_layers(model)
     of_layers = layer_activations(layers, recipe.activations, recipe.override)
     modes = {name: mode_of(item) for name, item in of_layers.items() if mode_of(item) != STATIC}
+    modes |= dict.fromkeys(recipe.products, FLOAT)
     tables = [site for site in table_sites(model, target) if modes.get(site.node) == FLOAT]
     weights = meant_weights(model, (*plan.weights, *tables))
     every = [list(found.values()) for found in (activations, weights, layers)]

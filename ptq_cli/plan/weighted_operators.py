@@ -106,8 +106,8 @@ def plan_stored(node: ir.Node, rule: OpRule, requests: Requests, in_float: Reaso
     # The target's operator on integers is faster from some size on.
     size = sum(prod(constant_shape(value)[1:]) for value in values.values())
     fits = node.attributes.get_int("layout", 0) == 0 and size >= rule.kernel_from
-    kernel = rule.kernel if fits else ""
-    if kernel and name not in in_float:
+    kernel = rule.kernel if fits and name not in in_float else ""
+    if kernel:
         requests.mark(node, COMPUTED_DYNAMICALLY)
     else:
         requests.reasons[name] = in_float.get(name, rule.note)

@@ -284,7 +284,7 @@ class _Search:
 
     def choose(self, most: int) -> tuple[Placement, FloatLayers]:
         """Return the best placement by at most so many samples, and what was done."""
-        outputs_sqnr, count = _judge(self._context, self.floats, most)
+        outputs_sqnr, count = judge_of_worst(self._context, self.floats, most)
         measured = _measure(self._models, self.floats, outputs_sqnr)
         before, lost = measured(self._placement, -math.inf)
         found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
@@ -378,11 +378,11 @@ def reached_sqnr(context: RecoveryContext, found: FloatLayers, made: ir.Model | 
         return found
     if made is None:
         return replace(found, reached=found.after)
-    outputs_sqnr, _ = _judge(context, context.float_model.load(), found.decided_by)
+    outputs_sqnr, _ = judge_of_worst(context, context.float_model.load(), found.decided_by)
     return replace(found, reached=outputs_sqnr(serialize(made)))
 
 
-def _judge(context: RecoveryContext, floats: ir.Model, most: int) -> tuple[NoiseJudge, int]:
+def judge_of_worst(context: RecoveryContext, floats: ir.Model, most: int) -> tuple[NoiseJudge, int]:
     """Return the judge of the worst output, and its number of samples: those held out come first."""
     data, samples = context.data, context.data.samples[0]
     if most > JUDGED_FAR_ON:

@@ -23,7 +23,7 @@ from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recover.layer_geometry import LayerGeometry, layer_geometry
-from ptq_cli.recover.recovery_effects import FloatLayers, RangesByEffect
+from ptq_cli.recover.recovery_effects import ChosenForms, FloatLayers, RangesByEffect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,7 @@ class DecidedModel:
     latency: LatencyPreference | None = None
     ranges: RangesByEffect | None = None
     float_layers: FloatLayers | None = None
+    forms: ChosenForms | None = None
     work: Mapping[str, int | None] = field(default_factory=dict)
     begun: ConstantsFile | None = None
 

@@ -15,7 +15,8 @@ from ptq_cli.calibdata.dataset.batches import Batch, checked, cut
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibration.subject import calibrated_part
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.core.errors import RecoveryError, StaleCalibrationError
+from ptq_cli.core.errors import PtqError, RecoveryError, StaleCalibrationError
+from ptq_cli.core.formats import BYTE
 from ptq_cli.core.process import interrupts_as_requests
 from ptq_cli.core.progress import Progress, ProgressCallback, RunProgress
 from ptq_cli.core.tensors import Array, TensorSpec
@@ -24,8 +25,11 @@ from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import Target
-from ptq_cli.recipe.recovery_rungs import exporting_rungs
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.recipe.check import are_plain
+from ptq_cli.recipe.declaration import AUTO
+from ptq_cli.recipe.recovery_rungs import exporting_rungs, recovery_rungs
+from ptq_cli.recipe.sections import ACCURACY, AmaxSettings
 from ptq_cli.recover.output_noise import NoiseJudge, Outputs, PieceInputs, model_sqnr
 from ptq_cli.recover.range_effects import KnownCosts, Trials
 from ptq_cli.runtime.machine import Machine
@@ -121,13 +125,46 @@ class RecoveryData:
         return model_sqnr(float_model, pieces, threads=threads, known=self.known_outputs, name="judge")
 
 
+def escalates(resolved: Resolved) -> bool:
+    """Whether a model whose outputs lose too much is improved although no rung was named.
+
+    Not if the recipe says itself how ranges and layers are decided.
+    """
+    recipe, target = resolved.recipe, resolved.target
+    return (
+        AUTO in recipe.recovery.rungs
+        and not recovery_rungs(recipe.recovery)
+        and are_plain(recipe.weights, recipe.activations)
+        and recipe.weights.bits in (None, BYTE)
+        and recipe.amax == AmaxSettings()
+        and all(item.quantize is not None for item in recipe.override)
+        and recipe.export.prefer == ACCURACY
+        and target.runtime == ONNXRUNTIME
+    )
+
+
 def open_recovery_data(
     resolved: Resolved, calibration: Calibration, graph: ir.Model, stored: StoredModel
 ) -> RecoveryData | None:
-    """Open the data of an earlier calibration again; None if no rung of recovery needs them."""
+    """Open the data of an earlier calibration again; None if no rung of recovery needs them.
+
+    Edge case:
+        Data that only ``escalates`` would read may be gone, or may have changed: then nothing is improved.
+    """
+    if not exporting_rungs(resolved.recipe.recovery):
+        if not escalates(resolved) or resolved.recipe.calibration.data is None:
+            return None
+        try:
+            return _opened_again(resolved, calibration, graph, stored)
+        except PtqError:
+            return None
+    return _opened_again(resolved, calibration, graph, stored)
+
+
+def _opened_again(
+    resolved: Resolved, calibration: Calibration, graph: ir.Model, stored: StoredModel
+) -> RecoveryData | None:
     recipe = resolved.recipe
-    if not exporting_rungs(recipe.recovery):
-        return None
     dataset = open_data(recipe.calibration, resolved.reading, "calibration", "--data")
     if dataset.digest() != calibration.provenance.data:
         raise StaleCalibrationError(
@@ -142,14 +179,20 @@ def open_recovery_data(
 def recovery_data(
     resolved: Resolved, dataset: Dataset | None, inputs: tuple[TensorSpec, ...]
 ) -> RecoveryData | None:
-    """Return the data of a calibration for recovery; None if no rung of recovery is asked for."""
-    if not exporting_rungs(resolved.recipe.recovery):
+    """Return the data of a calibration for recovery; None if no rung of recovery is asked for.
+
+    And for ``escalates``, if there are enough.
+    """
+    is_asked = bool(exporting_rungs(resolved.recipe.recovery))
+    if not is_asked and (dataset is None or not escalates(resolved)):
         return None
     if dataset is None:
         raise no_data("calibration", "--data")
     bound = bind_inputs(dataset, inputs)
     fixed = fixed_batch_size(inputs)
     if bound.count is not None and bound.count < 2 * (fixed or 1):
+        if not is_asked:
+            return None
         raise _too_few(bound.count // (fixed or 1), fixed)
     return RecoveryData(
         dataset=bound,

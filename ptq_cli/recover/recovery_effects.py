@@ -235,6 +235,29 @@ class FloatLayers:
         return json.dumps(found | ({"more": more} if self.more or self.more_dynamic else {}))
 
 
+GOAL_DB = 20.0  # SQNR of the worst output that a file is handed over with, where that can be had
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenForms:
+    """What was measured of a model as it is, and the forms that its recurrent layers got.
+
+    Attributes:
+        before, after: SQNR of the worst output, in dB, on ``samples`` of the calibration data.
+        forms: by the layer's name, where one is not in integers.
+    """
+
+    before: float
+    after: float
+    samples: int
+    forms: Mapping[str, str]
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether nothing else has to be improved."""
+        return self.after >= GOAL_DB
+
+
 def recovered_db(origin: Mapping[str, str]) -> dict[str, float]:
     """Return the SQNR of the output of each layer that recovery kept a weight for, from a file's metadata."""
     found: dict[str, float] = {}
