@@ -236,7 +236,6 @@ def _value(metric: MetricSummary, value: float) -> str:
 Examples:
   ptq analyze
   ptq analyze --layers 'stages.3.*' --samples 1000 --metric top1
-  ptq analyze --skip-layers 'stages.0.*' --top 20
   ptq analyze --no-sensitivity
   ptq analyze --model-explorer sqnr.json
 """,
