@@ -75,7 +75,6 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.portable
 	$(BIN)/python -m benchmarks.portable --speed
 	$(BIN)/python -m benchmarks.checkpoints
-	$(BIN)/python -m benchmarks.channels
 	$(BIN)/python -m benchmarks.placement
 	$(BIN)/python -m benchmarks.quantizers
 	$(BIN)/python -m benchmarks.analyze

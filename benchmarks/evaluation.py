@@ -91,8 +91,8 @@ class Job:
         ]
         contents = [shard_bytes(part) for part in parts]
         shards = [NamedShard("part", parse_shard_bytes(content, "part")) for content in contents]
-        found, settings = SetSummary.of(self.evaluation_set), self.resolved.recipe.evaluation
-        make = evaluator_maker(self.models, found, (), with_pytorch=settings.with_pytorch)
+        found = SetSummary.of(self.evaluation_set)
+        make = evaluator_maker(self.models, found, ())
         evaluations_of(joined_shards(shards, make), found.outputs, parts[0].facts.axes)
         self.kilobytes = sum(map(len, contents)) / 1000
 

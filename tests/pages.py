@@ -200,7 +200,6 @@ class Network:
                     0.83,
                     drop_interval=interval,
                     flips=flips,
-                    pytorch_value=0.83,
                     by_class=classes,
                 ),
                 measurement("sqnr_db", 31.5, quantized_interval=Interval(31.2, 31.9, "bootstrap")),

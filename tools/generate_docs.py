@@ -12,8 +12,8 @@ from pathlib import Path
 
 import ptq_cli
 from ptq_cli.cli.commands.recipe import FILES, TITLE, command_types, document_type
-from ptq_cli.core.json_schema import documents_schema, file_schema
-from ptq_cli.setup.recipe_schema import recipe_schema
+from ptq_cli.core.documents import documents_schema, file_schema
+from ptq_cli.setup.recipes import recipe_schema
 from tools.command_page import command_page
 from tools.error_page import error_page
 from tools.keyword_settings import keyword_settings

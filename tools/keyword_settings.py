@@ -8,7 +8,7 @@ from ptq_cli.recipe.assignments import OVERRIDE, OVERRIDE_FLAGS
 from ptq_cli.recipe.schema import SETTINGS
 
 # Names that some functions have for an argument of their own, which a ``TypedDict`` may then not have.
-OWN = ("profile", "threads", "accuracy_level")
+OWN = ("profile", "threads")
 HEAD = '''\
 """The settings as typed keyword arguments: written from ``sections`` by ``python -m tools.generate_docs``."""
 

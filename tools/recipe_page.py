@@ -44,8 +44,8 @@ How values are combined and written:
 - A list replaces the earlier list, and so does a section `[weights]` or `[activations]` that names a
   quantizer. [Overrides](#override) of flags follow those of recipes.
 - After `--set`, texts need no quotes, a list may be `1,2,3`, and an entry of a table has its name behind the
-  key: `--set gate.max_drop.top1=1%`. `run.restart`, `run.evaluate` and `run.thumbnails` hold
-  for one command, and no recipe has them.
+  key: `--set gate.max_drop.top1=1%`. `run.restart` and `run.evaluate` hold for one
+  command, and no recipe has them.
 - Paths in a recipe are relative to its folder, in a flag to the current one. Code that a recipe names runs if
   you named the recipe with `--recipe`, or [trust the code](../SECURITY.md#code-that-a-recipe-names).
 - The resolved recipe is `recipe.toml` in the run directory. `ptq export` and `ptq evaluate` read it if there

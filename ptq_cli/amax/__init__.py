@@ -1,5 +1,5 @@
 """Statistics become amax, amax becomes scale and zero point: pure functions.
 
 ``percentile``, ``entropy`` and ``mse`` are the methods, ``decide`` asks the one that a recipe names, and
-``finish`` alone changes a scale after that. Nothing here runs a model or changes what was collected.
+alone changes a scale after that. Nothing here runs a model or changes what was collected.
 """

@@ -13,8 +13,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import SIGN, BitHistogram
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.tensor_statistics import SIGN, BitHistogram, TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters, parameters_from_range, scale_from_amax
 from ptq_cli.core.formats import IntegerFormat, NumberFormat
 

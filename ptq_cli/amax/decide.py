@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, fixed_point_parameters, grid_of_range, signed_format, step_parameters
 from ptq_cli.amax.method_registry import AUTO_METHOD, find_method, require_method
-from ptq_cli.collectors.channel_statistics import ChannelStatistics
-from ptq_cli.collectors.tensor_statistics import TensorStatistics, each_channel
+from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import FixedGrid, FloatArray, QuantParameters, to_half
 from ptq_cli.core.formats import FLOAT4_E2M1, FloatFormat, IntegerFormat, NumberFormat
 from ptq_cli.core.pair_sums import PairRule, widened_for_pairs
@@ -335,26 +334,3 @@ def _parameters(
         if isinstance(family, StepActivations):
             return step_parameters(choice, format, family.step)
     return grid_of_range(choice.low, choice.high, format, symmetric=symmetric)
-
-
-def decide_channels(
-    channels: ChannelStatistics, settings: AmaxSettings, format: NumberFormat, *, symmetric: bool
-) -> tuple[Decision, ...]:
-    """Decision for each channel's statistics.
-
-    Shapes: one decision a channel; each has a scale and a zero point of shape ().
-    Edge case: A channel that was always 0, or had no finite value, gets scale 1.
-
-    Raises: MissingStatisticError: the method needs a histogram that was not kept.
-
-    Example:
-        >>> import numpy as np
-        >>> from ptq_cli.collectors.channel_collector import ChannelCollector
-        >>> from ptq_cli.core.formats import INT8
-        >>> collector = ChannelCollector(1)
-        >>> collector.update(np.float32([[1.27, 2.54], [0.0, -0.5]]))
-        >>> found = decide_channels(collector.statistics(), AmaxSettings(method="max"), INT8, symmetric=True)
-        >>> [float(item.parameters.scale) for item in found]
-        [0.009999999776482582, 0.019999999552965164]
-    """
-    return tuple(decide(item, settings, format, symmetric=symmetric) for item in each_channel(channels))

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.linear_histogram import START_BIN, STRIDE, LinearHistogram, side_candidates
-from ptq_cli.collectors.bit_histogram import Counts
+from ptq_cli.collectors.tensor_statistics import Counts
 from ptq_cli.core.compiled import compiled
 
 _SAME = 1e-12  # Divergences that differ by less are equal: their sums were rounded.

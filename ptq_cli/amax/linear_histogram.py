@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import SIGN, BitHistogram, Counts
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.tensor_statistics import SIGN, BitHistogram, Counts, TensorStatistics
 
 Edges = npt.NDArray[np.float64]
 BinIndices = npt.NDArray[np.int64]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ptq_cli.amax.choice import Choice, symmetric_choice
 from ptq_cli.amax.linear_histogram import STRIDE, BinIndices, LinearHistogram, side_candidates
-from ptq_cli.collectors.bit_histogram import Counts
+from ptq_cli.collectors.tensor_statistics import Counts
 from ptq_cli.core.compiled import compiled
 from ptq_cli.core.formats import IntegerFormat
 

@@ -6,8 +6,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import SIGN
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.tensor_statistics import SIGN, TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
 
 

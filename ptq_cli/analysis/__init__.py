@@ -2,6 +2,5 @@
 
 ``causes`` is what follows from numbers, and imports neither ONNX nor ONNX Runtime, as the document in
 ``evaluation``, so that a page or a table of an analysis needs neither.
-``measure_layers`` runs both models and keeps ``sums``; ``layer_rows``, ``activation_rows`` and
-``constant_rows`` make the rows.
+``measure_layers`` runs both models and keeps ``judge``, and makes the rows with ``tensor_rows``.
 """

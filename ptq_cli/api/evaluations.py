@@ -24,7 +24,6 @@ def evaluate(
     recipe: PathLike | None = None,
     preset: str | None = None,
     restart: bool = False,
-    thumbnails: bool = False,
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> EvaluationResult:
@@ -38,7 +37,6 @@ def evaluate(
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         restart: start from the beginning even if an earlier evaluation could be continued.
-        thumbnails: show images whose class changes in ``report.html``.
         progress: is called after each batch.
         settings: ``eval_data`` (or ``data``), ``eval_samples`` (or ``samples``), ``metric``, ``max_drop``,
             ``min`` and others.
@@ -48,7 +46,7 @@ def evaluate(
     """
     request = evaluation_request(settings, recipe, preset)
     path = as_model_path(quantized_model)
-    once = Once(restart=restart, thumbnails=thumbnails)
+    once = Once(restart=restart)
     return run_evaluate(request, RunDirectory(Path(run)), path, once, progress)
 
 
@@ -61,7 +59,6 @@ def evaluate_shard(
     recipe: PathLike | None = None,
     preset: str | None = None,
     restart: bool = False,
-    thumbnails: bool = False,
     progress: ProgressCallback = silent,
     **settings: Unpack[Settings],
 ) -> EvaluationShardResult:
@@ -74,7 +71,6 @@ def evaluate_shard(
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         restart: start from the beginning even if earlier work on the shard could be continued.
-        thumbnails: as for ``evaluate``.
         progress: is called after each batch.
         settings: as for ``evaluate``; they must be the same for all shards.
 
@@ -84,7 +80,7 @@ def evaluate_shard(
     request = evaluation_request(settings, recipe, preset)
     path = as_model_path(quantized_model)
     models = [path] if path is not None else []
-    once = Once(restart=restart, thumbnails=thumbnails)
+    once = Once(restart=restart)
     return run_evaluation_shard(request, RunDirectory(Path(run)), models, shard, once, progress)
 
 

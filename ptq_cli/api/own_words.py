@@ -46,7 +46,7 @@ _SET = re.compile(
 )
 # What two keys of the recipe, one for each stage, are called in Python.
 _TWICE = re.compile(r"\b(\w+=\w+) or \1\b")
-_PASSED = re.compile(r"ptq_cli\.api\.passed_objects:([0-9A-Za-z]*)_[0-9a-f]{16}(_[0-9]+)?")
+_PASSED = re.compile(r"ptq_cli\.api\.(?:passed_objects|requests):([0-9A-Za-z]*)_[0-9a-f]{16}(_[0-9]+)?")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 _BLANK = re.compile(r"[A-Z]+(\.[a-z]+)?|…")  # Placeholder for the reader, such as FILE.
 
@@ -141,7 +141,7 @@ def _written(name: str, text: str, kind: Any) -> str | None:
 
 
 def _choices(name: str) -> Iterable[str]:
-    from ptq_cli.setup.recipe_schema import names_of
+    from ptq_cli.setup.recipes import names_of
 
     return names_of(FLAG_KEYS[name]) if name in FLAG_KEYS else ()
 

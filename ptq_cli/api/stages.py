@@ -121,7 +121,6 @@ def quantize(
     output: PathLike | None = None,
     evaluate: bool | None = None,
     restart: bool = False,
-    thumbnails: bool = False,
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
@@ -136,7 +135,6 @@ def quantize(
         evaluate: whether to evaluate; None evaluates if a limit is set, or if ``eval_data``, ``metric`` or
             another setting of the evaluation is given.
         restart: start from the beginning even if an earlier calibration could be continued.
-        thumbnails: as for ``evaluate``.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         progress: is called after each batch.
@@ -146,7 +144,7 @@ def quantize(
         PtqError: as the three stages do.
     """
     request = request_of(settings, model, recipe, preset)
-    once = Once(restart=restart, evaluate=evaluate, thumbnails=thumbnails)
+    once = Once(restart=restart, evaluate=evaluate)
     return run_quantize(request, RunDirectory(Path(run)), as_path(output), once, progress)
 
 
@@ -158,7 +156,6 @@ def quantize_folder(
     output: PathLike | None = None,
     evaluate: bool | None = None,
     restart: bool = False,
-    thumbnails: bool = False,
     recipe: PathLike | None = None,
     preset: str | None = None,
     progress: ProgressCallback = silent,
@@ -172,7 +169,6 @@ def quantize_folder(
         output: the folder of the quantized models; None for ``export`` in the run directory.
         evaluate: as for ``quantize``; files without evaluation data are not evaluated.
         restart: start from the beginning even if earlier calibrations could be continued.
-        thumbnails: as for ``evaluate``.
         recipe: a recipe file.
         preset: a preset, which the recipe file overrides.
         progress: is called after each batch.
@@ -189,7 +185,7 @@ def quantize_folder(
         ['encoder_model_q4.onnx', 'decoder_model_merged_q4.onnx']
     """
     request = request_of(settings, Path(folder), recipe, preset)
-    once = Once(restart=restart, evaluate=evaluate, thumbnails=thumbnails)
+    once = Once(restart=restart, evaluate=evaluate)
     return run_quantize_folder(request, RunDirectory(Path(run)), as_path(output), once, progress)
 
 

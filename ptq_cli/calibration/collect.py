@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -32,19 +32,14 @@ def counting_on(device: Device) -> MakeCollector:
     return make_collector if device.is_host else make_torch_collector
 
 
-def make_torch_collector(
-    method: str, *, name: str = "", axis: int | None = None, allow_nonfinite: bool = False
-) -> Collector:
-    """A new collector for tensors on a device.
-
-    Channels, and values that need not be finite, are counted on the host.
-    """
+def make_torch_collector(method: str, *, allow_nonfinite: bool = False) -> Collector:
+    """A new collector for tensors on a device; values that need not be finite are counted on the host."""
     from ptq_cli.collectors.torch_collectors import TORCH_COLLECTORS
 
     require_known("method", method, TORCH_COLLECTORS)
-    if axis is None and not allow_nonfinite:
+    if not allow_nonfinite:
         return TORCH_COLLECTORS[method]()
-    return _OnHost(make_collector(method, name=name, axis=axis, allow_nonfinite=allow_nonfinite))
+    return _OnHost(make_collector(method, allow_nonfinite=allow_nonfinite))
 
 
 class _OnHost:
@@ -146,7 +141,6 @@ class CountedTensors:
     Attributes:
         inputs: are read from the batch.
         taps: are what the model gives, in this order.
-        axes: of tensors whose channels are counted besides.
         nested: come on one axis, of all samples and steps.
         make_tapped: makes the collectors of the tapped tensors, which may be on a device.
     """
@@ -154,7 +148,6 @@ class CountedTensors:
     inputs: Sequence[str]
     taps: Sequence[str]
     method: str
-    axes: Mapping[str, int] = field(default_factory=dict)
     nested: Collection[str] = ()
     allow_nonfinite: bool = False
     make_tapped: MakeCollector = make_collector
@@ -162,11 +155,8 @@ class CountedTensors:
     def collectors(self) -> dict[str, Collector]:
         """A new collector for each tensor."""
         makers = dict.fromkeys(self.inputs, make_collector) | dict.fromkeys(self.taps, self.make_tapped)
-        allowed, axes = self.allow_nonfinite, self.axes
-        return {
-            name: make(self.method, name=name, axis=axes.get(name), allow_nonfinite=allowed)
-            for name, make in makers.items()
-        }
+        allowed = self.allow_nonfinite
+        return {name: make(self.method, allow_nonfinite=allowed) for name, make in makers.items()}
 
 
 def collect(
@@ -206,18 +196,13 @@ class _Work:
         turn = piece.turn
         arrays = turn.run(piece.batch.inputs)
         measured = dict(zip(turn.taps, arrays, strict=True))
-        # A tensor may be in blocks of channels, which changes nothing where channels do not matter.
-        in_order = self._tensors.axes
-        for name in in_order:
-            if name in measured:
-                measured[name] = turn.in_model_order(name, measured[name])
         if piece.first:
             measured |= {name: piece.batch.inputs[name] for name in self._tensors.inputs}
         bad = self._feeding.count(measured, _shared(turn.taps, arrays), self._pool, self._helpers)
         error = None
         if bad is not None:
-            given = measured[bad]
-            array = given if bad in in_order else turn.in_model_order(bad, given)
+            # It may be in blocks of channels, whose order changes no statistics.
+            array = turn.in_model_order(bad, measured[bad])
             error = non_finite_error(bad, array, piece, is_nested=bad in self._tensors.nested)
         measured.clear()
         turn.recycle(arrays)

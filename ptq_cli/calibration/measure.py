@@ -6,7 +6,6 @@ from pathlib import Path
 
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.batches import EVERY_BATCH, Selection, Shard, checked
-from ptq_cli.calibration.axes import activation_axes
 from ptq_cli.calibration.collect import CountedTensors, collect, counting_on
 from ptq_cli.calibration.count_batches import Counting, Statistics
 from ptq_cli.calibration.open_forward import open_forward
@@ -19,7 +18,6 @@ from ptq_cli.collectors.calibration_file import (
     load_calibration,
     save_calibration,
 )
-from ptq_cli.collectors.channel_collector import compile_channels
 from ptq_cli.collectors.histogram_collector import compile_kernel
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.models.graph_reading import nested_values
@@ -121,25 +119,21 @@ def measure(
     selection: Selection = EVERY_BATCH,
 ) -> tuple[Statistics, int, int]:
     """Run the selected batches through the model; return the statistics, and the batches and samples."""
-    model, dataset, plan = subject.model, subject.dataset, subject.plan
+    model, dataset = subject.model, subject.dataset
     settings, machine = resolved.recipe.calibration, resolved.machine
     bound, batch_size = bind_inputs(dataset, model.inputs), subject.batch_size
     fed = {spec.name for spec in model.inputs}
     inputs, taps = ([name for name in subject.measured if (name in fed) == given] for given in (True, False))
     device, threads = machine.device, machine.threads
-    axes = activation_axes(model.model, plan, settings.activation_axis)
     batches = bound.batches(batch_size, selection)
     compile_kernel()
-    if axes:
-        compile_channels()
     return collect(
-        open_forward(model, taps, machine, bound, batch_size, counting.progress, axes),
+        open_forward(model, taps, machine, bound, batch_size, counting.progress),
         batches if settings.allow_nonfinite else checked(batches),
         CountedTensors(
             inputs=inputs,
             taps=taps,
             method=settings.method,
-            axes=axes,
             nested=nested_values(model.model.graph),
             allow_nonfinite=settings.allow_nonfinite,
             make_tapped=counting_on(device),

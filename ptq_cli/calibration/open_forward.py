@@ -1,6 +1,6 @@
 """How the tapped model is run: as fast as it can be, or below a limit of memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -9,7 +9,6 @@ import onnx_ir as ir
 from ptq_cli.calibdata.bind import fixed_batch_size
 from ptq_cli.calibdata.dataset.batches import DECODED_AHEAD, Batch, cut
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.collectors.channel_statistics import MOST_CHANNELS
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.core.memory import give_back_freed_blocks, most_resident_bytes, resident_bytes
 from ptq_cli.core.progress import Progress, ProgressCallback
@@ -17,7 +16,7 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import format_bytes
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.files.storing import release
-from ptq_cli.models.graph_reading import every_value, nested_values
+from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import NO_ARENA, Session, SessionPlace
 from ptq_cli.runtime.tapping.memory_plan import (
@@ -32,7 +31,6 @@ from ptq_cli.runtime.tapping.tapped import ENOUGH_BYTES, FAST, TappedModel, most
 from ptq_cli.runtime.tapping.taps import tap
 
 STATISTICS_BYTES = 200_000  # of a tensor with a histogram: its table and what was settled of it
-CHANNEL_BYTES = 50_000  # of a channel with a histogram: likewise
 SESSION_BYTES = 6 << 20  # of a session whatever its weights: its graph, its threads, its kernels
 # While a session is opened: the graph, its serialized form, and what ONNX Runtime reads of it.
 COPIES_OF_WEIGHTS = 3
@@ -61,14 +59,10 @@ def open_forward(
     data: Dataset,
     batch_size: int,
     progress: ProgressCallback,
-    axes: Mapping[str, int],
-    *,
-    kept: int | None = None,
 ) -> Forward:
     """How batches are run for the values of ``taps``.
 
-    The first batch of the data tells the sizes, if there is a limit of memory; ``kept`` is how many bytes
-    take what is counted, None for the statistics of a calibration.
+    The first batch of the data tells the sizes, if there is a limit of memory.
     """
     release(model.model)
     if not taps:
@@ -82,7 +76,7 @@ def open_forward(
         whole, tapped = _runs_whole(model, taps), tap(model.model, taps)
         size = replace(FAST, enough_bytes=ENOUGH_BYTES, whole=whole)
         return TappedModel(tapped, taps, threads=threads, size=size, sizes_vary=nested).forward()
-    plan = _plan(model, taps, machine, limit, next(data.batches(batch_size)), axes, kept)
+    plan = _plan(model, taps, machine, limit, next(data.batches(batch_size)))
     progress(Progress("calibrate", 0, None, note=f"below {format_bytes(limit)} of memory: {plan}"))
     models = [
         TappedModel(tap(model.model, group), group, threads=threads, sizes_vary=nested, plan=plan)
@@ -131,8 +125,6 @@ def _plan(
     machine: Machine,
     limit: int,
     batch: Batch,
-    axes: Mapping[str, int],
-    kept: int | None,
 ) -> MemoryPlan:
     give_back_freed_blocks()
     reached = most_resident_bytes()
@@ -152,9 +144,7 @@ def _plan(
     needs = Needs(
         reached=reached,
         base=max(before, resident_bytes()),
-        fixed=(0 if mapped else COPIES_OF_WEIGHTS * weights)
-        + (kept if kept is not None else _statistics_bytes(model, taps, axes, each))
-        + waiting,
+        fixed=(0 if mapped else COPIES_OF_WEIGHTS * weights) + STATISTICS_BYTES * len(taps) + waiting,
         session=SESSION_BYTES + of_session,
         scratch=max(grown // least - of_session, 3 * max(each.values())),
         taps=each,
@@ -163,19 +153,6 @@ def _plan(
     useful = max(least, min(batch.size, samples_of_piece(sum(each.values()), size)))
     at_once = most_at_once(machine.threads, whole_batches=whole)
     return plan_memory(needs, limit, most_samples=useful, least_samples=least, at_once=at_once)
-
-
-def _statistics_bytes(
-    model: Runnable, taps: Sequence[str], axes: Mapping[str, int], each: Mapping[str, int]
-) -> int:
-    shapes = {value.name: value.shape for value in every_value(model.model.graph)}
-    channels = 0
-    for name, axis in axes.items():
-        shape = shapes[name]
-        size = shape[axis] if shape is not None else None
-        # Where it is not known, at the most as many as a sample has values.
-        channels += size if isinstance(size, int) else min(MOST_CHANNELS, each.get(name, 0) // 4)
-    return STATISTICS_BYTES * len(taps) + CHANNEL_BYTES * channels
 
 
 def samples_are_apart(model: Runnable, batch: Batch) -> bool:

@@ -299,9 +299,7 @@ def _as_usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError
             from ptq_cli.terminal.options.former_names import option_instead
 
             if instead := option_instead(error.option_name, words, error.ctx):
-                return UsageError(
-                    f"there is no option '{error.option_name}' of '{command}'", hint=f"use {instead}"
-                )
+                return UsageError(f"there is no option '{error.option_name}' of '{command}'", hint=instead)
         # Letters after one dash are options of one letter each, and a file's name has more.
         file = next((word for word in words if word.startswith(error.option_name) and "." in word), None)
         if file is not None and "=" not in file:

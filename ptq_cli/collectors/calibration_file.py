@@ -113,7 +113,7 @@ def _name(numbers: Iterator[int], total: int, count: int) -> str:
 
 _CONTAINER = Container(
     format="ptq.calibration",
-    version=3,
+    version=4,
     error=CalibrationFileError,
     what="a calibration",
     made_by="`ptq calibrate` writes one: calibration.safetensors",

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from ptq_cli.collectors.bit_histogram import EMPTY, SIGN, BitHistogram, thin
 from ptq_cli.collectors.host_kernels import (
     COARSE_BINS,
     EMPTY_RANGE,
@@ -25,7 +24,7 @@ from ptq_cli.collectors.host_kernels import (
     find_ranges,
 )
 from ptq_cli.collectors.max_collector import Collector, MaxCollector, float_bits, is_finite, top_exponent
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.tensor_statistics import EMPTY, SIGN, BitHistogram, TensorStatistics, thin
 from ptq_cli.core.tensors import Array
 
 _SLOT_LIMIT = 2**32 - 1

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ptq_cli.collectors.bit_histogram import EMPTY, KEY_SHIFT, BitHistogram, thin
 from ptq_cli.collectors.histogram_collector import read_table
 from ptq_cli.collectors.host_kernels import (
     COARSE_BINS,
@@ -29,7 +28,7 @@ from ptq_cli.collectors.host_kernels import (
     ZERO_START,
 )
 from ptq_cli.collectors.max_collector import Collector, MaxCollector, is_finite, top_exponent
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.tensor_statistics import EMPTY, KEY_SHIFT, BitHistogram, TensorStatistics, thin
 from ptq_cli.core.errors import RuntimeFailedError
 
 PART_VALUES = 1 << 22  # Values of a part; it takes a dozen times 4 bytes of each besides.

@@ -56,5 +56,18 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     try:
         result: Callable[..., Any] = njit(nogil=True, cache=True)(function)
     except RuntimeError:
-        result = njit(nogil=True)(function)
+        return njit(nogil=True)(function)
+    _forget_unreadable(result)
     return result
+
+
+def _forget_unreadable(dispatcher: Any) -> None:
+    """Empty a cache on disk that names classes which an older version of ptq had.
+
+    numba reads the whole index of a cache before it looks whether the source has changed since.
+    """
+    cache = dispatcher._cache
+    try:
+        cache._cache_file._load_index()
+    except (AttributeError, ImportError):
+        cache.flush()

@@ -14,18 +14,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import PathFinder, SourceFileLoader
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ptq_cli.core.errors import EntryPointError, PluginError, PtqError, first_line
 from ptq_cli.core.read_files import sha256_text
 from ptq_cli.core.trust import code_key, is_sample, require_trust
 from ptq_cli.core.words import did_you_mean
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 # What Python code passed as an object, by the name that recipes give it: nothing is imported.
-PASSED_OBJECT = re.compile(r"ptq_cli\.api\.passed_objects:[0-9A-Za-z]*_[0-9a-f]{16}(_[0-9]+)?")
+PASSED_OBJECT = re.compile(r"ptq_cli\.api\.(?:passed_objects|requests):[0-9A-Za-z]*_[0-9a-f]{16}(_[0-9]+)?")
 
 
 def load_entry_point(
@@ -245,6 +247,8 @@ class Plugin:
     def load(self) -> Any:
         """Import the package, and return the object that the entry point names."""
         try:
+            from importlib.metadata import EntryPoint
+
             return EntryPoint(name=self.name, value=self.value, group=self.group).load()
         # A module may also end the process, which would end ptq without a message.
         except (Exception, SystemExit) as error:
@@ -310,12 +314,14 @@ def plugin_lines() -> list[str]:
     return [f"plug-ins of {package}: {', '.join(names)}" for package, names in packages.items()]
 
 
-def _order(point: EntryPoint) -> tuple[str, str]:
+def _order(point: "EntryPoint") -> tuple[str, str]:
     return point.name, point.dist.name if point.dist is not None else ""
 
 
 @lru_cache(maxsize=64)
 def _found(group: str, _path: tuple[str, ...]) -> tuple[Plugin, ...]:
+    from importlib.metadata import entry_points  # --help needs none of it
+
     # The metadata of all packages are read, which takes milliseconds; the path alone decides what is found.
     return tuple(
         Plugin(

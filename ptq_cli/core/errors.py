@@ -91,10 +91,6 @@ class IncompleteCalibrationError(PtqError, code="PTQ-CALIB-005"):
     """The calibration is incomplete: shards are missing, or it is the checkpoint of an interrupted run."""
 
 
-class ActivationAxisError(PtqError, code="PTQ-CALIB-006"):
-    """An axis of ``activation_axis`` does not exist, is the axis of the samples, or changes its length."""
-
-
 class EvaluationFileError(PtqError, code="PTQ-EVAL-001"):
     """A shard of an evaluation is damaged, or of a format version that this ptq does not read."""
 

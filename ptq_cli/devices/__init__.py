@@ -1,7 +1,7 @@
 """Cases that travel: a quantized file and each of its integer kernels, with inputs and what has to come out.
 
-``integer_kernels`` cuts a file, ``exact_sums`` says what a kernel has to give on any processor, ``manifest``
-is the list in the folder, ``device_answers`` judges what a device gave. ``run``, its twins for node and for a
-page, and the notes beside them are copied into each folder: they need nothing of ptq. What may enter: what is
-decided without a run directory; nothing here asks which device it was.
+``integer_kernels`` cuts a file and says what a kernel has to give on any processor, ``run_cases`` writes the
+folder, ``device_answers`` judges what a device gave. ``run``, its twins for node and for a page, and the
+notes beside them are copied into each folder: they need nothing of ptq. What may enter: what is decided
+without a run directory; nothing here asks which device it was.
 """

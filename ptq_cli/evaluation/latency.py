@@ -8,7 +8,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ptq_cli.core.measured_times import SHORTEST_RUN
+from ptq_cli.core.memory import SHORTEST_RUN
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.bootstrap import mean_interval
 from ptq_cli.evaluation.document.gate_result import latency_verdict

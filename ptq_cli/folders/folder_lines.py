@@ -8,8 +8,7 @@ from ptq_cli.core.process import DONE
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.report_document import Reports
 from ptq_cli.report.text.numbers import Table, share_of_float
-from ptq_cli.shown.export_lines import print_quantized
-from ptq_cli.shown.quantization_lines import print_calibration
+from ptq_cli.shown.export_lines import print_calibration, print_quantized
 from ptq_cli.shown.report_lines import GATE_MISSED, add_report_to_step_summary, exit_status, print_evaluation
 from ptq_cli.terminal.output import detail, print_json, print_table, say
 from ptq_cli.terminal.phrases import counted, shown_path
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from ptq_cli.folders.quantize_folder import FolderResult, QuantizedFolderFile
     from ptq_cli.pipeline.evaluation.reports import EvaluationResult
     from ptq_cli.pipeline.run_quantize import QuantizationResult
-from ptq_cli.shown.quantization_lines import print_judgement
+from ptq_cli.shown.export_lines import print_judgement
 
 
 def show_folder(result: "FolderResult", *, as_json: bool) -> int:

@@ -13,8 +13,7 @@ from ptq_cli.amax.overrides import Meant
 from ptq_cli.core.errors import InputFileError, ModelFolderError
 from ptq_cli.core.files import Content
 from ptq_cli.core.read_files import is_folder
-from ptq_cli.models.files.external_data import external_files, require_external_data
-from ptq_cli.models.files.stored import StoredModel
+from ptq_cli.models.files.stored import StoredModel, external_files, require_external_data
 from ptq_cli.models.files.storing import share_constants
 from ptq_cli.models.pair_operators import QUANTIZING
 from ptq_cli.setup.resolve import Request, resolve

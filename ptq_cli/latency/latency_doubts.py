@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ptq_cli.core.measured_times import SHORTEST_RUN, too_spread
+from ptq_cli.core.memory import SHORTEST_RUN, too_spread
 from ptq_cli.evaluation.latency import LatencyComparison, ModelLatency
 from ptq_cli.plan.target.rules import ONNXRUNTIME, RUNTIME_TITLES
 from ptq_cli.report.text.numbers import format_latency

@@ -20,7 +20,7 @@ from ptq_cli.core.documents import read_document, to_json
 from ptq_cli.core.errors import ProfileError, ProfilerError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.formats import IntegerFormat
-from ptq_cli.core.measured_times import SHORTEST_RUN, too_spread
+from ptq_cli.core.memory import SHORTEST_RUN, too_spread
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.latency.operator_times import OperatorTimes, fast_runs, operator_times
@@ -39,8 +39,8 @@ from ptq_cli.placement.fastest_placement import (
     predicted,
     unit_sides,
 )
-from ptq_cli.plan.bound_shapes import bind_shapes
 from ptq_cli.plan.graph_questions import clip_bound
+from ptq_cli.plan.multiply_accumulates import bind_shapes
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.plan.target.rules import QUICK_GELU, Target

@@ -303,7 +303,7 @@ def run_bench(
     for note in opened.notes:
         progress(Progress("bench", 0, None, note))
     shapes = resolved.recipe.model.input_shape if "input_shape" in request.settings else {}
-    engines = _at_levels(opened, opened.engines(options.runtimes, resolved.target), options, resolved)
+    engines = _at_levels(opened, opened.engines(options.runtimes, resolved.target), options)
     if options.profile:
         _require_profilers(engines)
     batches, graph = _batches(options.batches, opened.specs, shapes), opened.shaped()
@@ -352,15 +352,13 @@ def _measured(
         yield BenchScenario(latency=latency, inputs=_inputs_of(scenario.inputs), profiles=tuple(profiles))
 
 
-def _at_levels(
-    opened: BenchedModels, engines: Sequence[Engine], options: BenchOptions, resolved: Resolved
-) -> tuple[Engine, ...]:
+def _at_levels(opened: BenchedModels, engines: Sequence[Engine], options: BenchOptions) -> tuple[Engine, ...]:
     """The runtimes at each level that is asked for; of models with weights in blocks, at two."""
-    recipe, asked = resolved.recipe, tuple(dict.fromkeys(options.accuracy_levels))
-    for level in asked:
-        check_recipe(replace(recipe, runtime=replace(recipe.runtime, accuracy_level=level)))
-    levels: tuple[int, ...] = asked
-    if not asked and any(map(reads_blocks, map(_stored, opened.timed))):
+    levels = tuple(dict.fromkeys(options.accuracy_levels))
+    for level in levels:
+        if not EXACT <= level <= ROUNDED:
+            raise RecipeValueError(f"--accuracy-level must be 0 to 4, got {level}", hint="the default is 4")
+    if not levels and any(map(reads_blocks, map(_stored, opened.timed))):
         levels = (ROUNDED, EXACT)
     found = [at_level(engine, level) for engine in engines for level in levels]
     return tuple(dict.fromkeys(found)) if levels else tuple(engines)

@@ -52,7 +52,7 @@ class Seen:
         """Add what a batch left."""
         self.blocks.add(rows, batch.size)
         for name, item in found.items():
-            plain = replace(item, histogram=None, channels=None, zeros=0)
+            plain = replace(item, histogram=None, zeros=0)
             before = self.ranges.get(name)
             self.ranges[name] = plain if before is None else before.merge(plain)
             if item.nonfinite.total:

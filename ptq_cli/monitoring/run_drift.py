@@ -223,7 +223,7 @@ def _pass(
     size = _batch_size(loaded, data, model.inputs)
     inputs, taps = ([name for name in watched if (name in fed) == is_fed] for is_fed in (True, False))
     compile_kernel()
-    forward = open_forward(model, taps, machine, data, size, progress, {})
+    forward = open_forward(model, taps, machine, data, size, progress)
     counter = _Counter(
         forward=forward,
         inputs=inputs,

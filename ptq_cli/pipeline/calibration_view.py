@@ -3,14 +3,13 @@
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import onnx_ir as ir
 
 from ptq_cli.amax.choice import Choice, ExpectedError, count_clipped, expected_error
-from ptq_cli.amax.decide import Decision, decide_channels, resolve_method
+from ptq_cli.amax.decide import Decision, resolve_method
 from ptq_cli.amax.method_registry import AUTO_METHOD, METHODS
 from ptq_cli.calibration.provenance import load_run
 from ptq_cli.collectors.calibration_file import Calibration
@@ -22,7 +21,6 @@ from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import did_you_mean, visible
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.graph_reading import every_node, every_value, is_nested, value_spec
-from ptq_cli.pipeline.channel_view import ChannelsView
 from ptq_cli.placement.placed_graph import place
 from ptq_cli.placement.planning import with_formats
 from ptq_cli.placement.ranges import decide_activations, statistics_of
@@ -75,7 +73,6 @@ class TensorView:
         "dead",
         "nonfinite",
         "percentile",
-        "measured_channels",
     )
 
     site: Annotated[ActivationSite, HIDDEN]
@@ -131,26 +128,6 @@ class TensorView:
     def percentile(self) -> float:
         """The percentile that the settings have for it."""
         return self.settings.percentile
-
-    @property
-    def measured_channels(self) -> ChannelsView | None:
-        """What was measured of its channels; null if they were not."""
-        channels = self.statistics.channels
-        return ChannelsView(channels) if channels is not None else None
-
-    @cached_property
-    def channels(self) -> ChannelsView | None:
-        """What the chosen method makes of each channel, decided when it is asked for; None if not measured.
-
-        Where the chosen method lacks statistics, ``max`` decides.
-        """
-        channels = self.statistics.channels
-        if channels is None:
-            return None
-        method = self.chosen if self.chosen in self.methods else "max"
-        settings = replace(self.settings, method=method)
-        found = decide_channels(channels, settings, self.site.format, symmetric=self.site.symmetric)
-        return ChannelsView(channels, method, found)
 
     @property
     def zeros(self) -> int | None:
@@ -289,7 +266,7 @@ def _method_view(name: str, statistics: TensorStatistics, found: Decision) -> Me
 class Explanation:
     """One tensor, with where it comes from and who reads it."""
 
-    DERIVED: ClassVar[tuple[str, ...]] = ("run", "missing", "channels")
+    DERIVED: ClassVar[tuple[str, ...]] = ("run", "missing")
 
     calibration: Annotated[CalibrationView, HIDDEN]
     tensor: Annotated[TensorView, "What was measured of it, and what each method makes of it."]
@@ -313,11 +290,6 @@ class Explanation:
     def missing(self) -> tuple[str, ...]:
         """Methods that need statistics which were not kept."""
         return self.calibration.missing
-
-    @property
-    def channels(self) -> ChannelsView | None:
-        """What the chosen method makes of its channels; null if they were not measured."""
-        return self.tensor.channels
 
 
 def explain_tensor(request: Request, run: RunDirectory, name: str) -> Explanation:

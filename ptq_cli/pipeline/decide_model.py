@@ -49,8 +49,8 @@ from ptq_cli.qdq.write.weight_quantizer import (
     WeightStorage,
     in_memory,
 )
+from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import IN_FLOAT, RANGES, ROW
-from ptq_cli.recipe.quantizer_settings import are_plain
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers

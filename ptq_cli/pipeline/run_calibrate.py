@@ -50,9 +50,6 @@ class CalibrationResult:
     nonfinite: Annotated[
         Mapping[str, NonFinite], "Tensors that held NaN or infinities, which was allowed, with how many."
     ] = field(default_factory=dict)
-    channels: Annotated[
-        Mapping[str, int], "Tensors of which each channel was measured, with the number of channels."
-    ] = field(default_factory=dict)
     faint: Annotated[
         tuple[str, ...], "Names of tensors that were not always 0, and become it: no value was above 2^-110."
     ] = ()
@@ -102,7 +99,6 @@ def _assembled(
         dead=tuple(name for name, item in seen.items() if item.dead),
         shards=provenance.share.describe() if provenance.share is not None else "",
         nonfinite={name: item.nonfinite for name, item in seen.items() if item.nonfinite.total},
-        channels={name: item.channels.size for name, item in seen.items() if item.channels is not None},
         faint=tuple(name for name, item in seen.items() if 0.0 < max(-item.low, item.high) <= ZERO_AMAX),
         compared_with=model.compared_with,
         notes=(*model.notes, *subject.notes),

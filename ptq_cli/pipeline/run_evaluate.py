@@ -76,7 +76,6 @@ def run_evaluations(
             opened.loaded.calibration,
             opened.pairs,
             evaluation_set,
-            thumbnails=once.thumbnails,
         )
         if part.is_first:
             write_together({path: content for item in evaluated for path, content in item.files.items()})
@@ -89,8 +88,6 @@ def make_evaluations(
     calibration: Calibration,
     pairs: Sequence[Pair],
     evaluation_set: EvaluationSet,
-    *,
-    thumbnails: bool = False,
     plan: Plan | None = None,
 ) -> tuple[Evaluated, ...]:
     """Evaluate the float model with each quantized one; nothing but checkpoints is written.
@@ -98,7 +95,7 @@ def make_evaluations(
     Of several ranks only the first has the files.
     """
     summary = SetSummary.of(evaluation_set)
-    subject = open_evaluation_subject(work, calibration, pairs, summary, thumbnails=thumbnails, plan=plan)
+    subject = open_evaluation_subject(work, calibration, pairs, summary, plan)
     own = replace(work, resolved=work.part.on_own_machine(work.resolved))
     evaluations = evaluate_pass(own, subject.models, evaluation_set, subject.watches)
     # The limits are judged by the latency of the first rank, which has the whole machine meanwhile.
@@ -133,16 +130,13 @@ def run_evaluation_shard(
         require_free_outputs([file], input_files(recipe))
         work = Work(resolved=opened.resolved(run), run=run, part=part, progress=progress)
         summary = SetSummary.of(evaluation_set)
-        subject = open_evaluation_subject(
-            work, opened.loaded.calibration, opened.pairs, summary, thumbnails=once.thumbnails
-        )
+        subject = open_evaluation_subject(work, opened.loaded.calibration, opened.pairs, summary)
         if once.restart:
             discard_checkpoint(checkpoint)
         origin = ShardOrigin(
             # What the recipe holds before an export's settings are added: merge adds them again.
             recipe=recipe_to_toml(recipe, run.path),
             models=tuple(relative_location(str(path.absolute()), run.path) for path in opened.paths),
-            thumbnails=once.thumbnails,
         )
         found = evaluate_shard(work, subject.models, evaluation_set, subject.watches, origin, checkpoint)
         write_together({file: shard_bytes(found)})

@@ -278,12 +278,10 @@ def run_merge_evaluation(
     opened = open_models(Request(settings={}, given=layers[0]), run, paths)
     work = Work(resolved=opened.resolved(run), run=run, progress=progress)
     summary, recipe = _summary(first, opened), work.resolved.recipe
-    subject = open_evaluation_subject(
-        work, opened.loaded.calibration, opened.pairs, summary, thumbnails=facts.thumbnails
-    )
+    subject = open_evaluation_subject(work, opened.loaded.calibration, opened.pairs, summary)
     models, watches = subject.models, subject.watches
-    _require_own(first, pass_identity(recipe, models, summary, watches, bases[0]), run)
-    make = evaluator_maker(models, summary, watches, with_pytorch=recipe.evaluation.with_pytorch)
+    _require_own(first, pass_identity(recipe, models, summary, bases[0]), run)
+    make = evaluator_maker(models, summary, watches)
     evaluations = evaluations_of(joined_shards(shards, make), summary.outputs, facts.axes)
     made = make_reports(work, subject, evaluations)
     write_together({path: content for item in made for path, content in item.files.items()})

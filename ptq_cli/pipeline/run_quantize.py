@@ -65,7 +65,7 @@ class MadeQuantization:
 
 def asks_for_evaluation(settings: Mapping[str, Any]) -> bool:
     """Tell whether a setting that was given has a use only in an evaluation."""
-    return any(settings.get(name) for name in ("eval_data", "eval_samples", "metric", "with_pytorch"))
+    return any(settings.get(name) for name in ("eval_data", "eval_samples", "metric"))
 
 
 def is_evaluated(gate: GateSettings, settings: Mapping[str, Any], once: Once) -> bool:
@@ -78,7 +78,7 @@ def is_evaluated(gate: GateSettings, settings: Mapping[str, Any], once: Once) ->
     """
     if once.evaluate is not None:
         return once.evaluate
-    return once.thumbnails or gate.has_limits or asks_for_evaluation(settings)
+    return gate.has_limits or asks_for_evaluation(settings)
 
 
 def run_quantize(
@@ -158,9 +158,7 @@ def make_quantization(
     evaluation = None
     if fitted is not None:
         pair = Pair(stored, exported.model, exported.result.output.name)
-        (evaluated,) = make_evaluations(
-            work, calibrated.calibration, [pair], fitted, thumbnails=once.thumbnails, plan=plan
-        )
+        (evaluated,) = make_evaluations(work, calibrated.calibration, [pair], fitted, plan)
         evaluation = evaluated.result
         files |= evaluated.files
         times = evaluation.report.times

@@ -25,7 +25,7 @@ from ptq_cli.core.formats import FloatFormat
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.placement.ranges import union_of
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
-from ptq_cli.plan.neighbors import Rules, clamp_behind, moved_inputs, moved_to
+from ptq_cli.plan.refusals import Rules, clamp_behind, moved_inputs, moved_to
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import CLAMPED_SUM, Target
 from ptq_cli.qdq.write.operator_forms import TableValues, clamped_sum, hard_swish

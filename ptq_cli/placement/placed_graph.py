@@ -28,8 +28,8 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.weighted_operators import with_pairs
 from ptq_cli.qdq.read.stored_constants import product_of
 from ptq_cli.qdq.write.weight_quantizer import WeightQuantizer
+from ptq_cli.recipe.check import described
 from ptq_cli.recipe.quantizer_families import ScaledActivations, WeightFamily
-from ptq_cli.recipe.quantizer_settings import described
 from ptq_cli.recipe.sections import FLOAT16, FLOAT32
 
 

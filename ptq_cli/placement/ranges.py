@@ -147,8 +147,7 @@ def with_moved_statistics(calibration: Calibration, graph: ir.Graph) -> Calibrat
     """Return a calibration that also has the statistics of tensors with the same values as a measured one.
 
     What is excluded moves the place where a tensor is quantized behind a Reshape or before it, and the
-    calibration measured the other side. Statistics of channels are not carried over: the axis may be another
-    one.
+    calibration measured the other side.
     """
     statistics = dict(calibration.statistics)
     pairs = [
@@ -159,7 +158,7 @@ def with_moved_statistics(calibration: Calibration, graph: ir.Graph) -> Calibrat
     steps = [*pairs, *((result, source) for source, result in reversed(pairs))]
     for known, other in steps:
         if known in statistics and other not in statistics:
-            statistics[other] = replace(statistics[known], channels=None)
+            statistics[other] = statistics[known]
     return (
         calibration
         if len(statistics) == len(calibration.statistics)
@@ -180,8 +179,7 @@ def with_statistics_of_parts(calibration: Calibration, plan: Plan, graph: ir.Gra
             node.inputs[0].name if node.op_type in _PARTS and node.domain == "" and node.inputs[0] else None
         )
         if whole in statistics:
-            own = replace(statistics[whole], channels=None)
-            statistics |= {value.name: own for value in node.outputs if value.name in missing}
+            statistics |= {value.name: statistics[whole] for value in node.outputs if value.name in missing}
     return replace(calibration, statistics=statistics) if missing else calibration
 
 
@@ -233,12 +231,7 @@ def union_of(names: Iterable[str], calibration: Calibration) -> TensorStatistics
         raise StaleCalibrationError(
             f"the calibration has no statistics for '{missing}'", hint="run ptq calibrate again"
         )
-    first, *others = (calibration.statistics[name] for name in members)
-    if not others:
-        return first
-    # Channels of several tensors are not the same channels: their union has none.
-    plain = [replace(item, channels=None) for item in (first, *others)]
-    return reduce(TensorStatistics.merge, plain)
+    return reduce(TensorStatistics.merge, (calibration.statistics[name] for name in members))
 
 
 def require_ranges(plan: Plan, calibration: Calibration) -> None:

@@ -9,6 +9,8 @@ from ptq_cli.core.formats import FLOATS
 from ptq_cli.models.graph_reading import every_node, rank_of
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, Target, WeightRule
+from ptq_cli.recipe.check import DEFAULT_QUANTIZER, overridden
+from ptq_cli.recipe.check import described as described_family
 from ptq_cli.recipe.declaration import FLOAT
 from ptq_cli.recipe.quantizer_families import (
     FAMILIES,
@@ -17,8 +19,6 @@ from ptq_cli.recipe.quantizer_families import (
     ScaledWeights,
     WeightFamily,
 )
-from ptq_cli.recipe.quantizer_settings import DEFAULT_QUANTIZER, overridden
-from ptq_cli.recipe.quantizer_settings import described as described_family
 from ptq_cli.recipe.sections import WeightSettings
 
 _BYTE, _HALF_BYTE = 8, 4  # bits

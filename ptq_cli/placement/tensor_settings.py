@@ -19,12 +19,12 @@ from ptq_cli.placement.target_limits import (
     within_bits,
 )
 from ptq_cli.plan.embedding_tables import table_sites
-from ptq_cli.plan.neighbors import Rules, clamp_behind
+from ptq_cli.plan.refusals import Rules, clamp_behind
 from ptq_cli.plan.sites import ActivationSite, Plan, WeightSite
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.recipe.check import activation_family, overridden, weight_family
 from ptq_cli.recipe.declaration import DYNAMIC, FLOAT, STATIC
 from ptq_cli.recipe.quantizer_families import ActivationFamily, ScaledActivations, ScaledWeights, WeightFamily
-from ptq_cli.recipe.quantizer_settings import activation_family, overridden, weight_family
 from ptq_cli.recipe.recovery_rungs import granularity_of, mode_of
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import (

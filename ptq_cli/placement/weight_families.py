@@ -42,6 +42,7 @@ from ptq_cli.qdq.write.weight_quantizer import (
     storage_bits,
     weight_ranges,
 )
+from ptq_cli.recipe.check import described
 from ptq_cli.recipe.declaration import FLOAT, STATIC, TENSOR
 from ptq_cli.recipe.quantizer_families import (
     PLAIN,
@@ -52,7 +53,6 @@ from ptq_cli.recipe.quantizer_families import (
     StepWeights,
     WeightFamily,
 )
-from ptq_cli.recipe.quantizer_settings import described
 from ptq_cli.recipe.sections import FLOAT16, AmaxSettings
 
 

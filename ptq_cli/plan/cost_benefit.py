@@ -13,8 +13,7 @@ import onnx_ir as ir
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.models.graph_reading import constant_shape, every_node, every_value, short_name
-from ptq_cli.plan.bound_shapes import Shape, bind_shapes
-from ptq_cli.plan.multiply_accumulates import multiply_accumulates
+from ptq_cli.plan.multiply_accumulates import Shape, bind_shapes, multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
 

@@ -18,7 +18,7 @@ from ptq_cli.models.pair_operators import (
     dequantized_by,
     quantized_by,
 )
-from ptq_cli.plan.neighbors import Rules
+from ptq_cli.plan.refusals import Rules
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 

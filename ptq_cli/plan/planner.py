@@ -23,8 +23,15 @@ from ptq_cli.plan.graph_questions import (
     silu_input,
 )
 from ptq_cli.plan.left_layers import CONTAINS_LAYERS, nested_refusals, quantized_already, quantizing_nodes
-from ptq_cli.plan.neighbors import Reasons, Rules, moved_from
-from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, integers_refusal, no_rule
+from ptq_cli.plan.refusals import (
+    Reasons,
+    Rules,
+    attribute_refusal,
+    clamp_refusal,
+    integers_refusal,
+    moved_from,
+    no_rule,
+)
 from ptq_cli.plan.requests import Requests
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import IMAGE_AXIS, JOINED_AXES, QUICK_GELU, ActivationRule, Target

@@ -10,23 +10,21 @@ from ptq_cli.models.graph_reading import constant_shape, every_node, input_at, s
 from ptq_cli.plan.attention_masks import MASKED, carries_mask
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.left_layers import dequantized_refusal, requantized_refusal
-from ptq_cli.plan.neighbors import (
+from ptq_cli.plan.refusals import (
     Reasons,
     Rules,
+    attribute_refusal,
     clamp_behind,
+    clamp_refusal,
+    float_refusal,
     input_fused_behind,
     moved_from,
     moved_inputs,
     moved_outputs,
     moved_to,
-    rule_of,
-)
-from ptq_cli.plan.refusals import (
-    attribute_refusal,
-    clamp_refusal,
-    float_refusal,
     output_refusal,
     reader_refusal,
+    rule_of,
     table_refusal,
 )
 from ptq_cli.plan.target.rules import OpRule

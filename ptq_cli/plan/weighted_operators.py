@@ -13,19 +13,17 @@ from ptq_cli.models.pair_operators import DYNAMIC_LSTM
 from ptq_cli.plan.attention_masks import MASKED, carries_mask
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
 from ptq_cli.plan.left_layers import dequantized_refusal, requantized_refusal
-from ptq_cli.plan.neighbors import (
+from ptq_cli.plan.refusals import (
     Reasons,
+    angle_refusal,
+    attribute_refusal,
     bias_add_behind,
+    bias_refusal,
     clamp_behind,
+    float_refusal,
     is_clamped,
     is_merged,
     merges_bias_add,
-)
-from ptq_cli.plan.refusals import (
-    angle_refusal,
-    attribute_refusal,
-    bias_refusal,
-    float_refusal,
     outer_product_refusal,
     reader_refusal,
     weight_refusal,

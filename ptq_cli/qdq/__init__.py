@@ -2,6 +2,5 @@
 
 ``write`` holds the passes that make it, with the decisions that they store. ``read`` says what a quantized
 file holds, whoever made it; ``proof`` what is certain of it: its structure, its target's rules, its kernels.
-``cut_stages`` and ``staged_model`` run a float graph and its quantized twin piece by piece. ``metadata``
-names the keys that ptq writes.
+``staged_model`` runs a float graph and its quantized twin piece by piece.
 """

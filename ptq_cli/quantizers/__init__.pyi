@@ -20,7 +20,6 @@ from .fixed_point import fixed_point_scale as fixed_point_scale
 from .fixed_point import quantize_fixed_point as quantize_fixed_point
 from .fixed_point import require_power_of_two as require_power_of_two
 from .learning import learn_centers as learn_centers
-from .scaled.calibrator import reduce_amax as reduce_amax
 from .scaled.descriptor import (
     QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL as QUANT_DESC_8BIT_CONV1D_WEIGHT_PER_CHANNEL,
 )
@@ -55,6 +54,7 @@ from .scaled.tensor_quant import fake_affine_tensor_quant as fake_affine_tensor_
 from .scaled.tensor_quant import fake_tensor_quant as fake_tensor_quant
 from .scaled.tensor_quant import tensor_quant as tensor_quant
 from .scaled.tensor_quantizer import TensorQuantizer as TensorQuantizer
+from .scaled.tensor_quantizer import reduce_amax as reduce_amax
 from .step import multi_level_spike_count as multi_level_spike_count
 from .step import round_through as round_through
 from .step import step_quantize as step_quantize

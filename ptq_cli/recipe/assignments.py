@@ -79,7 +79,6 @@ class Once:
     evaluate: bool | None = setting(
         None, "Evaluate the quantized model; if not set, only if a limit or evaluation data is given."
     )
-    thumbnails: bool = setting(False, "Show the images whose predicted class changes in `report.html`.")
 
 
 ONCE_KEYS = tuple(item.name for item in fields(Once))

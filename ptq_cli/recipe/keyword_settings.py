@@ -36,7 +36,6 @@ class SharedSettings(TypedDict, total=False):
     method: str
     samples: int
     set_aside: float
-    activation_axis: dict[str, int]
     allow_nonfinite: bool
     amax: str
     percentile: float
@@ -72,7 +71,6 @@ class SharedSettings(TypedDict, total=False):
     metric: list[str]
     eval_samples: int
     generate: int
-    with_pytorch: bool
     latency: bool
     max_drop: dict[str, float | str]
     max_ratio: dict[str, float | str]
@@ -102,4 +100,3 @@ class Settings(SharedSettings, total=False):
 
     profile: str
     threads: int
-    accuracy_level: int

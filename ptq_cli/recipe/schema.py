@@ -100,6 +100,10 @@ FORMER_KEYS = {
     "data.hop": "write it behind the frame: frame = [576, 512]",
     "runtime.prefetch": "leave it out; one batch is decoded ahead",
     "run.suffix": "leave it out; the suffix follows from the form",
+    "calibration.activation_axis": "leave it out; ptq analyze shows how much the channels of a tensor differ",
+    "evaluation.with_pytorch": "leave it out; ptq calibrate compares the float ONNX model with PyTorch",
+    "runtime.accuracy_level": "leave it out; a report has the metrics at level 0, too",
+    "run.thumbnails": "leave it out; report.html and details.json name the samples that changed",
 }
 
 

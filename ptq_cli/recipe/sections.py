@@ -257,12 +257,6 @@ class CalibrationSettings:
         low=0,
         high=0.9,
     )
-    activation_axis: dict[str, int] = setting(
-        {},
-        "Channel axis of tensors whose statistics are also collected per channel, by the name of the "
-        f"tensor or its layer {PATTERNS}: 1 after a convolution, -1 after a MatMul. A name overrides a "
-        "pattern.",
-    )
     allow_nonfinite: bool = setting(
         False, "Count NaN and infinities instead of stopping, and decide ranges from the finite values."
     )
@@ -451,9 +445,6 @@ class EvaluationSettings:
         name="generate",
         low=1,
     )
-    with_pytorch: bool = setting(
-        False, "Evaluate the PyTorch model, too, and show its values next to the others."
-    )
     latency: bool = setting(
         True, "Measure the quantized model's speed, for a few seconds at most, next to the float model's."
     )
@@ -556,7 +547,7 @@ _ENGINES = ("onnxruntime", "openvino", "qnn")  # The runtimes, by the names that
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimeSettings:
-    """How ONNX Runtime runs ([weight_only.md](weight_only.md) tells more of `accuracy_level`)."""
+    """How ONNX Runtime runs."""
 
     device: str = setting(
         "cpu",
@@ -577,14 +568,6 @@ class RuntimeSettings:
         "need.",
         parse=parse_size,
         wanted="a size such as 2GiB or 800MB",
-    )
-    accuracy_level: int | None = setting(
-        None,
-        "Accuracy level of the session that measures weights in blocks; ONNX Runtime's default, 4, if not "
-        "set. It is not stored in the model.",
-        low=0,
-        # Of ONNX Runtime's MatMulNBits: activations rounded to 8 bits.
-        high=4,
     )
     engine: str | None = setting(
         None,

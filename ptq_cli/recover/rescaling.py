@@ -27,8 +27,8 @@ from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.weighted_operators import TWO_ACTIVATIONS, dynamic_operators, slow_layers
 from ptq_cli.qdq.read.quantized_file import MetadataKey
+from ptq_cli.recipe.check import activation_family, weight_family
 from ptq_cli.recipe.declaration import DYNAMIC, EQUALIZE, ROUND, ROW
-from ptq_cli.recipe.quantizer_settings import activation_family, weight_family
 from ptq_cli.recipe.recovery_rungs import (
     default_rungs,
     exporting_rungs,

@@ -240,11 +240,11 @@ class ReopenedModel:
         return self._engine.open(self._model, threads=self._threads).run(inputs)
 
 
-def at_level(engine: Engine, level: int | None) -> Engine:
-    """Return a runtime with an accuracy level of MatMulNBits; itself without one, and if it has none.
+def at_level(engine: Engine, level: int) -> Engine:
+    """Return a runtime with an accuracy level of MatMulNBits; itself if it has none.
 
     Example:
-        >>> at_level(ONNX_RUNTIME, 0).title, at_level(OPEN_VINO, 0).title, at_level(ONNX_RUNTIME, None).title
-        ('ONNX Runtime at accuracy level 0', 'OpenVINO', 'ONNX Runtime')
+        >>> at_level(ONNX_RUNTIME, 0).title, at_level(OPEN_VINO, 0).title
+        ('ONNX Runtime at accuracy level 0', 'OpenVINO')
     """
-    return OnnxRuntime(Kernels(level)) if level is not None and engine is ONNX_RUNTIME else engine
+    return OnnxRuntime(Kernels(level)) if engine is ONNX_RUNTIME else engine

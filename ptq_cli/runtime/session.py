@@ -17,7 +17,7 @@ from ptq_cli.core.process import is_own_process
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
+from ptq_cli.models.shapes import INDEX_HINT, is_index_out_of_range
 from ptq_cli.runtime.machine import HOST, Device, usable_cores
 from ptq_cli.runtime.narrow_types import (
     DisabledOptimizers,

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +33,8 @@ def library_versions() -> dict[str, str]:
 
 
 def _version(name: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # --help needs none of it
+
     try:
         return version(name)
     except PackageNotFoundError:
@@ -131,7 +132,7 @@ class RunDirectory:
 
     def quantized_file(self, weights: "WeightSettings") -> Path:
         """Where a model with such weights goes: its name says what they are."""
-        from ptq_cli.recipe.quantizer_settings import weight_family
+        from ptq_cli.recipe.check import weight_family
 
         bits = weight_family(weights).bits
         if weights.dtype is not None:

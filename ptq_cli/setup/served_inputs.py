@@ -29,7 +29,7 @@ from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.graph_reading import value_spec
 from ptq_cli.models.loading.onnx_source import input_specs
 from ptq_cli.models.loading.source import ModelKind, ModelSource
-from ptq_cli.plan.bound_shapes import bind_shapes
+from ptq_cli.plan.multiply_accumulates import bind_shapes
 from ptq_cli.recipe.sections import DataSettings
 from ptq_cli.runtime.session import Session
 from ptq_cli.setup.resolve import Resolved

@@ -10,22 +10,14 @@ import numpy.typing as npt
 from ptq_cli.amax.choice import Choice, counts_between, signed_bins
 from ptq_cli.core.words import format_count
 from ptq_cli.pipeline.calibration_view import shown_name
-from ptq_cli.report.text.numbers import format_number, format_range, format_share
-from ptq_cli.shown.channel_tables import (
-    channel_lines,
-    channel_table,
-    channels_table,
-    listed,
-    method_table,
-    notes,
-    tensor_table,
-)
-from ptq_cli.terminal.output import CHOSEN, PIPE_WIDTH, print_table, say, tell
+from ptq_cli.report.text.numbers import Table, format_decibels, format_number, format_range, format_share
+from ptq_cli.shown.export_lines import nonfinite_counts
+from ptq_cli.terminal.output import CHOSEN, PIPE_WIDTH, UNKNOWN, print_table, say, tell
 from ptq_cli.terminal.phrases import counted, shown_path
 
 if TYPE_CHECKING:
     from ptq_cli.evaluation.document.report_document import LayerEntry
-    from ptq_cli.pipeline.calibration_view import CalibrationView, Explanation, TensorView
+    from ptq_cli.pipeline.calibration_view import CalibrationView, Explanation, MethodView, TensorView
 
 
 MARGIN = 14
@@ -155,21 +147,8 @@ def print_calibration_view(view: "CalibrationView") -> None:
     say("clipped and zeros are shares of all values")
     if left_out:
         tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
-    _print_largest_channels(tensors)
     for note in notes(view, tensors):
         say(note)
-
-
-def _print_largest_channels(tensors: "tuple[TensorView, ...]") -> None:
-    table = channels_table(tensors)
-    if not table.rows:
-        return
-    columns = tuple(range(1, len(table.header)))
-    left_out = print_table(table, right=columns, whole=columns, optional=(5, 1, 4))
-    meaning = "largest magnitude of each channel; imbalance: largest divided by median"
-    say(f"{meaning}; ptq inspect --tensor shows each")
-    if left_out:
-        tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
 
 
 def print_explanation(found: "Explanation") -> None:
@@ -200,24 +179,139 @@ def print_explanation(found: "Explanation") -> None:
         say(f"{CHOSEN} marks what ptq export uses; mse and SQNR are estimated from the histogram")
         if left_out:
             tell(f"the terminal is too narrow for: {listed(left_out)}; --json has them")
-    _print_channels_of(tensor, found.calibration.target)
     for note in notes(found.calibration, (tensor,)):
         say(note)
     if found.plot is not None:
         say(f"wrote {shown_path(found.plot)}")
 
 
-def _print_channels_of(tensor: "TensorView", target: str) -> None:
-    if tensor.channels is None:
-        return
-    say("")
-    width = shutil.get_terminal_size((PIPE_WIDTH, 0)).columns
-    for line in channel_lines(tensor.channels, target, width):
-        say(line)
-    columns = tuple(range(6))
-    table = channel_table(tensor, tensor.channels)
-    print_table(table, right=columns, whole=columns, optional=(3, 4, 5))
-
-
 def _node(node: "LayerEntry") -> str:
     return f"{shown_name(node.name)} ({shown_name(node.op)}, {'integer' if node.integer else 'float'})"
+
+
+def format_clipped(clipped: tuple[int, int] | None, total: int) -> str:
+    r"""Write the share of clipped values; if the range ends inside a bin, the largest that it can be.
+
+    Example:
+        >>> format_clipped((1, 1), 8), format_clipped((0, 1), 8), format_clipped(None, 8)
+        ('12.5 %', '≤12.5 %', '\u2013')
+        >>> format_clipped((0, 1), 10**9)
+        '<0.0001 %'
+    """
+    if clipped is None:
+        return UNKNOWN
+    least, most = (format_share(count, total) for count in clipped)
+    return most if least == most or most.startswith("<") else f"≤{most}"
+
+
+def tensor_table(tensors: "tuple[TensorView, ...]", methods: tuple[str, ...]) -> Table:
+    """Return a row for each tensor: name, clipped share, amax by each method, zero share, range."""
+    header = ("tensor", "clipped", *methods, "zeros", "range")
+    return Table(header, tuple(_tensor_row(tensor, methods) for tensor in tensors))
+
+
+def _tensor_row(tensor: "TensorView", methods: tuple[str, ...]) -> tuple[str, ...]:
+    statistics = tensor.statistics
+    zeros = UNKNOWN if tensor.zeros is None else format_share(tensor.zeros, statistics.count)
+    return (
+        shown_name(tensor.name),
+        format_clipped(tensor.clipped, statistics.count),
+        *(_amax_cell(tensor, method) for method in methods),
+        zeros,
+        _range_cell(tensor),
+    )
+
+
+def _range_cell(tensor: "TensorView") -> str:
+    if tensor.statistics.rangeless:
+        return "not finite"
+    if tensor.statistics.unseen:
+        return "no values"
+    return "dead" if tensor.dead else format_range(tensor.statistics.low, tensor.statistics.high)
+
+
+def _amax_cell(tensor: "TensorView", method: str) -> str:
+    if tensor.statistics.unseen:
+        return f"{UNKNOWN} "
+    # A space in place of the mark keeps the numbers aligned.
+    mark = CHOSEN if method == tensor.chosen else " "
+    return format_number(tensor.methods[method].choice.amax) + mark
+
+
+def method_table(tensor: "TensorView") -> Table:
+    """Return a row for each method: the range that it chooses, and the error with the format's bits."""
+    header = ("method", "range", "clipped", "mse", "SQNR", "by clipping", "scale", "zero point")
+    rows = tuple(_method_row(tensor, view) for view in tensor.methods.values())
+    return Table(header, rows)
+
+
+def _method_row(tensor: "TensorView", view: "MethodView") -> tuple[str, ...]:
+    error = view.error
+    costs = (UNKNOWN,) * 3
+    if error is not None:
+        part = f"{100 * error.clipping / error.mse:.1f} %" if error.mse else "0 %"
+        costs = (format_number(error.mse), format_decibels(error.sqnr_db), part)
+    return (
+        method_label(tensor, view.method),
+        format_range(view.choice.low, view.choice.high),
+        format_clipped(view.clipped, tensor.statistics.count),
+        *costs,
+        format_number(float(view.parameters.scale)),
+        str(int(view.parameters.zero_point)),
+    )
+
+
+def method_label(tensor: "TensorView", method: str) -> str:
+    """Write a method with its parameter, and a mark if it is the chosen one."""
+    name = f"{method} {tensor.settings.percentile:g}" if method == "percentile" else method
+    return f"{name} {CHOSEN}" if method == tensor.chosen else name
+
+
+def notes(view: "CalibrationView", tensors: "tuple[TensorView, ...]") -> list[str]:
+    """Return notes on the tensors that the table has no column for."""
+    found = []
+    kept = [method for method in view.methods if method not in view.missing]
+    if view.missing:
+        found.append(
+            f"note: {listed(view.missing)} need histograms, and this calibration kept only ranges; "
+            "run ptq calibrate --method histogram to keep them"
+        )
+    refused = [tensor for tensor in tensors if tensor.chosen in view.missing]
+    if refused:
+        first, more = refused[0], f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+        found.append(f"note: ptq export will fail: '{shown_name(first.name)}'{more} would use {first.chosen}")
+    found += [f"note: '{shown_name(tensor.name)}' was 0 in every sample" for tensor in tensors if tensor.dead]
+    found += [nonfinite_note(tensor) for tensor in tensors if tensor.statistics.nonfinite.total]
+    unseen = [shown_name(tensor.name) for tensor in tensors if tensor.statistics.unseen]
+    never = "had no values: the graph that it is in was never run, so its layers stay in float"
+    found += [f"note: '{name}' {never}" for name in unseen]
+    for tensor in tensors:
+        if tensor.dead or tensor.statistics.unseen:
+            continue
+        single = [name for name in kept if tensor.methods[name].choice.candidates == 1]
+        if single:
+            name = shown_name(tensor.name)
+            found.append(f"note: {listed(single)} had only one candidate for '{name}': its whole range")
+    return found
+
+
+def nonfinite_note(tensor: "TensorView") -> str:
+    """Return how many of a tensor's values were not finite, and the consequence."""
+    statistics, total = tensor.statistics, tensor.statistics.nonfinite.total
+    name, counts = shown_name(tensor.name), nonfinite_counts(statistics.nonfinite)
+    if statistics.rangeless:
+        return f"warning: '{name}' contained {counts} and no finite value; ptq export will fail"
+    share = format_share(total, statistics.count + total)
+    return (
+        f"warning: '{name}' contained {counts} ({share} of its values); its range covers only the finite ones"
+    )
+
+
+def listed(names: "tuple[str, ...] | list[str]") -> str:
+    """Write names as a list in a sentence.
+
+    Example:
+        >>> listed(["percentile", "entropy", "mse"]), listed(["mse"])
+        ('percentile, entropy and mse', 'mse')
+    """
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

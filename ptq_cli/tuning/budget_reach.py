@@ -72,7 +72,7 @@ def decision_recipe(recipe: Recipe, gate: GateSettings) -> Recipe:
     """The recipe of an evaluation that measures what the budgets are on, and nothing else."""
     # A budget on a comparison needs no labels, which the calibration data may not have.
     metrics = list(recipe.evaluation.metrics) if gate.max_drop else []
-    evaluation = replace(recipe.evaluation, metrics=metrics, with_pytorch=False, samples=None, generate=None)
+    evaluation = replace(recipe.evaluation, metrics=metrics, samples=None, generate=None)
     return replace(recipe, evaluation=evaluation, metric=recipe.metric if gate.max_drop else [], gate=gate)
 
 

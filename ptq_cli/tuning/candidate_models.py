@@ -30,8 +30,8 @@ from ptq_cli.plan.weighted_operators import dynamic_candidates
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import AUTO, DYNAMIC, FLOAT, NONE
-from ptq_cli.recipe.quantizer_settings import are_plain
 from ptq_cli.recipe.recovery_rungs import REWRITING
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, RecoverySettings, WeightSettings

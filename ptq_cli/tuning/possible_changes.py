@@ -8,9 +8,9 @@ from ptq_cli.core.formats import BY_NAME, BYTE
 from ptq_cli.models.graph_reading import every_node, input_at, rank_of
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.recipe.check import are_plain, weight_family
 from ptq_cli.recipe.declaration import ROUND
 from ptq_cli.recipe.quantizer_families import ScaledWeights
-from ptq_cli.recipe.quantizer_settings import are_plain, weight_family
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import LATENCY, ActivationSettings, WeightSettings
 from ptq_cli.recover.rung_work import takes_long

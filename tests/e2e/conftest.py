@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 from ptq_cli.cli.commands.recipe import JSON_COMMANDS, document_type
 from ptq_cli.cli.main import run
 from ptq_cli.collectors.calibration_file import load_calibration
-from ptq_cli.core.json_schema import documents_schema
+from ptq_cli.core.documents import documents_schema
 from tests.made_once import made_once
 from tests.proposed_commands import require_proposals
 from tests.torch_needed import HAS_TORCH
@@ -38,8 +38,8 @@ SAMPLES = Path(__file__).parents[2] / "sample_models"
 CLASSES = 5
 UNSHARED = shutil.ignore_patterns("ptq-run", "__pycache__")
 # What is said without torch, which writes such models for the tests, too.
+# What checkpoints, torchmetrics and quantizers in PyTorch end with where it is not installed.
 NO_TORCH = re.compile(r"No module named 'torch|model '\S+\.pth?' does not exist")
-"""What checkpoints, torchmetrics and quantizers in PyTorch end with where it is not installed."""
 PROGRESS = re.compile(
     r".* …|(calibrate|drift|evaluate|generate|recover): [0-9]+ (of [0-9]+ )?(samples|layers)"
 )

@@ -112,19 +112,6 @@ def test_several_models_have_a_column_and_a_report_each(folder: Path, ptq: Any, 
     assert missed.status == 3
 
 
-def test_pytorch_is_evaluated_in_the_same_pass(folder: Path, ptq: Any) -> None:
-    data = "--data calib.npz --eval-data eval.npz"
-    words = (
-        f"quantize model.pt --arch model.py:build {data} --set run.evaluate=true "
-        "--set evaluation.with_pytorch=true --run torch"
-    )
-    outcome = ptq(words)
-    assert outcome.status == 0, outcome
-    assert "PyTorch" in outcome.out
-    top1 = by_name(report_of(folder, "torch"))["top1"]
-    assert top1["pytorch_value"] == top1["float_value"]
-
-
 def test_a_killed_evaluation_goes_on_and_ends_with_the_same_bytes(folder: Path, ptq: Any) -> None:
     (folder / "data.py").write_text(KILLED_DATA)
     (folder / "end").write_text("-1")
@@ -175,7 +162,6 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
     table("""
     --metric top1[logits] | PTQ-METRIC-001 | the model has no output 'logits' | scores
     --max-latency-ratio 0 | PTQ-GATE-001 | --max-latency-ratio 0 is not a valid ratio | 0.8
-    --set evaluation.with_pytorch=true | PTQ-USAGE-001 | 'evaluation.with_pytorch' needs a PyTorch model | ~
     --model ptq-run/model.int8.onnx --model copy/model.int8.onnx | PTQ-USAGE-001 | 'model.int8' | name
 """),
 )

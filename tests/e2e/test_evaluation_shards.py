@@ -53,7 +53,7 @@ CASES = {
     "metrics of one's own": (3, f"{EVALUATE} {OWN}"),
     "a limit": (2, f"{EVALUATE} --max-drop top1=0.5 --min sqnr_db=90"),
     "several models": (2, f"{EVALUATE} --model ptq-run/model.int8.onnx --model other.onnx"),
-    "fewer samples, thumbnails": (2, f"{EVALUATE} --eval-samples 11 --set run.thumbnails=true"),
+    "fewer samples": (2, f"{EVALUATE} --eval-samples 11"),
 }
 
 

@@ -15,10 +15,6 @@ from tests.e2e.conftest import Ptq, Refuse
 DOCS = Path(__file__).parents[2] / "docs"
 PRINTED: dict[str, tuple[str, int]] = {
     "calibrate": ("calibrate model.onnx --data calib.npz", 0),
-    "calibrate, channels": (
-        "calibrate model.onnx --data calib.npz --set calibration.activation_axis.relu=1",
-        0,
-    ),
     "export": ("export --onnx", 0),
     "export, float": ("export --float model.onnx --data calib.npz -o float.onnx", 0),
     "evaluate": ("evaluate", 0),

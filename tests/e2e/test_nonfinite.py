@@ -69,12 +69,12 @@ def test_a_model_that_makes_them_is_refused_or_counted(folder: Path, ptq: Any, r
 def test_without_any_finite_value_the_export_says_so(folder, ptq, refuse, method, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     np.savez(folder / "bad.npz", x=np.full((4, 3, 8, 8), np.nan, np.float32))
-    assert ptq(f"{ALLOWED} --method {method} --set calibration.activation_axis.x=1").status == 0
+    assert ptq(f"{ALLOWED} --method {method}").status == 0
 
     shown, explained = ptq("inspect"), ptq("inspect --tensor x")
 
     for outcome in (shown, explained):
         assert outcome.status == 0
         assert "'x' contained 768 NaN and no finite value; ptq export will fail" in outcome.out
-    assert "not finite" in shown.out and "0, 1, 2: no finite value" in explained.out
+    assert "not finite" in shown.out
     refuse("export", "PTQ-CALIB-001", "tensor 'x' had no finite value in any sample")

@@ -10,7 +10,7 @@ import pytest
 
 from ptq_cli.recipe.recipe_layers import CONFIGS
 from ptq_cli.recipe.schema import SETTINGS
-from ptq_cli.setup.recipe_schema import names_of, recipe_schema
+from ptq_cli.setup.recipes import names_of, recipe_schema
 from tests.e2e.conftest import Ptq
 
 ROOT = Path(__file__).parents[2]

@@ -254,7 +254,7 @@ def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, r
     assert "dB on 1 sample" in outcome.out
     refuse(
         "quantize model.onnx --data calib.npz --samples 1 --recover round",
-        "PTQ-MetadataKey.RECOVERY-001",
+        "PTQ-RECOVERY-001",
         "found 1",
     )
 

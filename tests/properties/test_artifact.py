@@ -12,12 +12,12 @@ from safetensors.numpy import save
 from ptq_cli.amax.decide import decide
 from ptq_cli.amax.method_registry import METHODS
 from ptq_cli.collectors import calibration_file as artifact
-from ptq_cli.collectors.bit_histogram import from_values
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes, load_calibration
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.flat_statistics import flatten
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.tensor_statistics import from_values
 from ptq_cli.core.errors import CalibrationFileError, MissingStatisticError
 from ptq_cli.core.formats import UINT8
 from ptq_cli.recipe.sections import AmaxSettings
@@ -48,11 +48,8 @@ CALIBRATION = Calibration(
         "relu": statistics_of(HistogramCollector(), np.maximum(VALUES, 0)),
         "none": HistogramCollector().statistics(),
         "range": statistics_of(MaxCollector(), VALUES),
-        "channels": statistics_of(make_collector("histogram", axis=1), VALUES),
-        "ranges of channels": statistics_of(make_collector("max", axis=1), VALUES),
-        "no channels": make_collector("histogram", axis=1).statistics(),
         "not finite": statistics_of(
-            make_collector("histogram", axis=1, allow_nonfinite=True),
+            make_collector("histogram", allow_nonfinite=True),
             np.float32([[np.nan, 1.0], [np.inf, -np.inf]]),
         ),
     },
@@ -145,9 +142,7 @@ INTEGERS = st.integers(-3, 200) | st.sampled_from([2**31, 2**63 - 1, 2**63, 2**6
         min_size=1,
         max_size=4,
     ),
-    entry=st.tuples(
-        st.integers(0, len(ENTRIES) - 1), st.sampled_from(["count", "zeros", "bins", "channels"]), INTEGERS
-    )
+    entry=st.tuples(st.integers(0, len(ENTRIES) - 1), st.sampled_from(["count", "zeros", "bins"]), INTEGERS)
     | st.none(),
 )
 def test_signed_statistics_are_refused_or_give_every_method_a_scale(tmp_path, changes, entry):
@@ -198,7 +193,7 @@ def test_a_range_that_is_not_the_histograms_is_refused(tmp_path, values, ends):
         "minimum": np.array(ends[:1], "<f4"),
         "maximum": np.array(ends[1:], "<f4"),
     }
-    where = {"axis": None, "bins": histogram.keys.size, "channels": None}
+    where = {"bins": histogram.keys.size}
     where |= dict.fromkeys(("nan", "positive_infinities", "negative_infinities"), 0)
     entries = [{"name": "x", "count": len(values), "zeros": zeros, **where}]
     path = tmp_path / "c"

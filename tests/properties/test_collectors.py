@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ptq_cli.collectors.bit_histogram import EMPTY, from_values, thin
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
+from ptq_cli.collectors.tensor_statistics import EMPTY, from_values, thin
 from tests.collected import saved
 
 FLOATS = st.one_of(
@@ -17,18 +17,12 @@ FLOATS = st.one_of(
     st.floats(-8, 8, width=32),
 )
 BATCHES = st.lists(st.lists(FLOATS, max_size=12), min_size=1, max_size=6)
-MAKERS = {**COLLECTORS}
-for method in COLLECTORS:
-    MAKERS[f"{method}, channels"] = partial(make_collector, method, axis=1)
-    MAKERS[f"{method}, channels last"] = partial(make_collector, method, axis=-1)
-
-each_collector = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+each_collector = pytest.mark.parametrize("make", COLLECTORS.values(), ids=COLLECTORS)
 
 
 def statistics_of(make, *batches):
     collector = make()
     for batch in batches:
-        # Two channels, of which the second holds the negated values.
         values = np.asarray(batch, np.float32)
         assert collector.update(np.stack([values, -values], axis=1))
     return collector.statistics()
@@ -40,7 +34,7 @@ ANY = st.one_of(FLOATS, st.sampled_from([np.nan, np.inf, -np.inf]))
 @pytest.mark.parametrize("method", COLLECTORS)
 @given(batches=st.lists(st.lists(ANY, max_size=12), min_size=1, max_size=6), data=st.data())
 def test_counts_of_what_is_not_finite_merge_as_all_else(method, batches, data):
-    make = partial(make_collector, method, axis=1, allow_nonfinite=True)
+    make = partial(make_collector, method, allow_nonfinite=True)
     joined = [value for batch in batches for value in batch]
     wanted = statistics_of(make, joined)
     shuffled = data.draw(st.permutations(batches))

@@ -63,7 +63,7 @@ def command(
     """
     from ptq_cli.pipeline.run_calibrate import run_calibrate
     from ptq_cli.setup.run_directory import RunDirectory
-    from ptq_cli.shown.quantization_lines import next_line, print_calibration
+    from ptq_cli.shown.export_lines import next_line, print_calibration
     from ptq_cli.terminal.output import print_json, tell
     from ptq_cli.terminal.progress_bar import shown_progress
 

@@ -24,7 +24,7 @@ from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN,
 
 @click.command(
     cls=SectionCommand,
-    once=("restart", "thumbnails"),
+    once=("restart",),
     short_help="Compare the quantized model with the float model.",
     epilog="""\b
 Examples:

@@ -52,7 +52,7 @@ def command(runs: tuple[Path, ...], partial: bool, run: Path | None, as_json: bo
         return _merge_evaluation(inputs, partial, run or evaluated_run(inputs).path, as_json)
     from ptq_cli.pipeline.run_merge import run_merge
     from ptq_cli.setup.run_directory import RunDirectory
-    from ptq_cli.shown.quantization_lines import print_merge
+    from ptq_cli.shown.export_lines import print_merge
     from ptq_cli.terminal.output import print_json, tell
     from ptq_cli.terminal.phrases import next_step
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=SectionCommand,
-    once=("restart", "evaluate", "thumbnails"),
+    once=("restart", "evaluate"),
     short_help="Calibrate, export and evaluate in one command.",
     epilog="""\b
 Examples:
@@ -73,7 +73,7 @@ def command(
     from ptq_cli.folders.model_folder import names_folder
     from ptq_cli.pipeline.run_quantize import run_quantize
     from ptq_cli.setup.run_directory import RunDirectory
-    from ptq_cli.shown.quantization_lines import show_quantization
+    from ptq_cli.shown.export_lines import show_quantization
     from ptq_cli.terminal.progress_bar import shown_progress
 
     once = once_from(options)

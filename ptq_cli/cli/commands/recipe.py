@@ -88,9 +88,9 @@ def command_types() -> dict[str, list[type]]:
 
 def schema_of(name: str) -> str:
     """Return the JSON Schema of a recipe, of a file, or of what a command prints with ``--json``."""
-    from ptq_cli.core.json_schema import document_schema, file_schema
+    from ptq_cli.core.documents import document_schema, file_schema
     from ptq_cli.core.words import require_known
-    from ptq_cli.setup.recipe_schema import recipe_schema
+    from ptq_cli.setup.recipes import recipe_schema
 
     require_known("document", name, [RECIPE, *JSON_COMMANDS, *FILES])
     if name == RECIPE:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.devices.verify_cases import CASES, require_one_use
+from ptq_cli.devices.case_options import CASES, require_one_use
 from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.terminal.options.model_options import (
     ENGINE,
@@ -136,8 +136,8 @@ def _pack(
     made_up: bool,
     as_json: bool,
 ) -> int:
+    from ptq_cli.devices.case_tables import print_packed
     from ptq_cli.devices.run_cases import PACKED_SAMPLES, run_pack
-    from ptq_cli.devices.verify_cases import print_packed
     from ptq_cli.setup.run_directory import RunDirectory
     from ptq_cli.terminal.output import print_json
     from ptq_cli.terminal.progress_bar import shown_progress
@@ -160,8 +160,8 @@ def _compare_answers(
     *,
     as_json: bool,
 ) -> int:
+    from ptq_cli.devices.case_tables import print_answers
     from ptq_cli.devices.device_answers import run_answers, write_answers
-    from ptq_cli.devices.verify_cases import print_answers
     from ptq_cli.evaluation.limits import MIN_FLAG, parse_limits
     from ptq_cli.report.text.markdown import answers_to_markdown
     from ptq_cli.setup.run_directory import RunDirectory

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from ptq_cli.core.documents import AtLeast, Matches
-from ptq_cli.core.measured_times import SHORTEST_RUN
+from ptq_cli.core.memory import SHORTEST_RUN
 from ptq_cli.evaluation.interval import TOLERANCE, Interval
 
 Kind = Literal[

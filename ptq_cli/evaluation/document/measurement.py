@@ -80,7 +80,6 @@ class Measurement:
     output: Annotated[
         str | None, "The output that was judged; None in a report of an earlier format version."
     ] = None
-    pytorch_value: Annotated[float | None, "The PyTorch model's value; None if it did not run."] = None
     computed_by: Annotated[
         str | None, "The class or function of the user or of a plug-in; None for a metric of ptq."
     ] = None

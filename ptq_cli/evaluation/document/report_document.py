@@ -223,7 +223,7 @@ class BaselineSummary:
 class Report:
     """Everything that was found out about one quantized model."""
 
-    FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.report", version=1, noun="report")
+    FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.report", version=2, noun="report")
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
 
     times: Annotated[
@@ -307,9 +307,6 @@ class Reports:
     reports: Annotated[tuple[Report, ...], "A report for each, in the order in which the models were named."]
 
 
-_Picture = Annotated[str, Matches("[A-Za-z0-9+/]*=*", "a picture in base64")]
-
-
 @dataclass(frozen=True, kw_only=True)
 class ChangedSample:
     """A sample that the quantized model puts into another class than the float model."""
@@ -319,9 +316,6 @@ class ChangedSample:
     label: Annotated[_Count | None, "The right class; None without labels."]
     float_class: Annotated[_Count, "The float model's."]
     quantized_class: Annotated[_Count, "The quantized model's."]
-    picture: Annotated[
-        _Picture, "A small JPEG in base64; empty if not requested, or if the sample is not a picture."
-    ] = ""
 
     @property
     def effect(self) -> str:
@@ -346,7 +340,7 @@ class Changes:
 class Details:
     """Everything that a page needs beside the report, the models and the calibration."""
 
-    FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.details", version=1, noun="details")
+    FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.details", version=2, noun="details")
 
     created: Annotated[Timestamp, "When the report was made that they belong to."]
     quantized_sha256: Annotated[_Sha256, "Of the model that was evaluated."]

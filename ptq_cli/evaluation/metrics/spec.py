@@ -13,8 +13,18 @@ from ptq_cli.core.entry_points import is_entry_point, load_entry_point
 from ptq_cli.core.errors import MetricError, RecipeValueError, first_line
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import LabelMetric, Labels, Recorded, Resampling, State, Targets
-from ptq_cli.evaluation.metrics.checked_code import as_number, described, raised, require_samples_first
+from ptq_cli.evaluation.metrics.base import (
+    LabelMetric,
+    Labels,
+    Recorded,
+    Resampling,
+    State,
+    Targets,
+    as_number,
+    described,
+    raised,
+    require_samples_first,
+)
 from ptq_cli.evaluation.metrics.metric_registry import (
     PAIR_METRICS,
     REQUESTED_COMPARISONS,

@@ -15,8 +15,7 @@ from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import Labels, Resampling, SampleSums, State, Targets
-from ptq_cli.evaluation.metrics.checked_code import as_number, raised
+from ptq_cli.evaluation.metrics.base import Labels, Resampling, SampleSums, State, Targets, as_number, raised
 from ptq_cli.models.quiet_export import one_thread
 
 CHUNK = 8  # Samples that stay together: one update of the metric each

@@ -1,9 +1,7 @@
 """Label-free metrics of every output of a quantized model, and which samples change their class."""
 
 import json
-from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -163,26 +161,15 @@ def _applicable(output: Array, samples: int) -> dict[str, PairMetric]:
 
 
 _MOST_SAMPLES = 1000
-MOST_PICTURES = 60
-
-# One sample of the first input to a small JPEG; None if it is not a picture.
-Paint = Callable[[Array], bytes | None]
 
 
 class ChangeCollector:
-    """Notes samples that two models put into different classes; ``paint`` draws the first sixty."""
+    """Notes samples that two models put into different classes, the first thousand by name."""
 
-    def __init__(self, paint: Paint | None = None) -> None:
-        self._paint = paint
-        self._pictures = 0
+    def __init__(self) -> None:
         self._total = 0
         self._samples: list[ChangedSample] = []
         self._applies = True
-
-    @property
-    def identity(self) -> str:
-        """Whether it makes pictures: one that does not cannot go on for one that does."""
-        return "with pictures" if self._paint is not None else "without pictures"
 
     def update(self, float_output: Array, quantized_output: Array, place: Place) -> None:
         """Compare a batch's first outputs.
@@ -216,11 +203,7 @@ class ChangeCollector:
         self._applies = all(applies for applies, _ in noted)
         self._total = sum(part.total for part in parts)
         ordered = sorted((sample for part in parts for sample in part.samples), key=lambda item: item.index)
-        self._samples, self._pictures = [], 0
-        for sample in ordered[:_MOST_SAMPLES]:
-            shown = bool(sample.picture) and self._pictures < MOST_PICTURES
-            self._pictures += shown
-            self._samples.append(sample if shown else replace(sample, picture=""))
+        self._samples = ordered[:_MOST_SAMPLES]
 
     def changes(self, class_names: Sequence[str]) -> Changes | None:
         """Changed samples; None if the output is not one of classes."""
@@ -237,15 +220,4 @@ class ChangeCollector:
             label=label,
             float_class=before,
             quantized_class=after,
-            picture=self._picture(row, place),
         )
-
-    def _picture(self, row: int, place: Place) -> str:
-        if self._paint is None or self._pictures >= MOST_PICTURES:
-            return ""
-        first = next(iter(place.batch.inputs.values()))
-        content = self._paint(first[row])
-        if content is None:
-            return ""
-        self._pictures += 1
-        return b64encode(content).decode()

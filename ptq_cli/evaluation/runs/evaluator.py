@@ -12,7 +12,6 @@ from ptq_cli.evaluation.metrics.base import COMPARED, LabelMetric, State, below
 from ptq_cli.evaluation.runs.comparisons import ChangeCollector, Comparisons
 from ptq_cli.evaluation.runs.judged import (
     FLOAT_MODEL,
-    PYTORCH_MODEL,
     Judged,
     compared_measurement,
     fitting_targets,
@@ -42,11 +41,10 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ModelOutputs:
-    """Each model's outputs of one batch; ``pytorch`` is None if that model does not run."""
+    """Each model's outputs of one batch."""
 
     of_float: Sequence[Array]
     quantized: Sequence[Sequence[Array]]
-    pytorch: Sequence[Array] | None = None
 
 
 class Evaluator:
@@ -63,7 +61,6 @@ class Evaluator:
         metrics: Sequence[Judged],
         quantized: Sequence[str] = ("quantized model",),
         *,
-        with_pytorch: bool = False,
         class_names: Sequence[str] = (),
         watches: Sequence[ChangeCollector] = (),
         carried: Mapping[str, str] | None = None,
@@ -78,7 +75,7 @@ class Evaluator:
         self._watches = watches
         self._carried = carried or {}
         self._places = SamplePlaces() if carried else None
-        self._models = (FLOAT_MODEL, *quantized, *([PYTORCH_MODEL] if with_pytorch else []))
+        self._models = (FLOAT_MODEL, *quantized)
         self._labeled = [self._made(judged) for judged in metrics]
         # A metric that holds one model against the other needs the same shapes.
         held = {
@@ -252,8 +249,6 @@ class Evaluator:
 
     def _by_model(self, outputs: ModelOutputs, place: Place) -> dict[str, Sequence[Array]]:
         found = {FLOAT_MODEL: outputs.of_float} | dict(zip(self._quantized, outputs.quantized, strict=True))
-        if outputs.pytorch is not None:
-            found[PYTORCH_MODEL] = outputs.pytorch
         for model, arrays in found.items():
             require_outputs(model, arrays, self._outputs)
         for model, arrays in found.items():

@@ -277,7 +277,7 @@ def _require_range(labels: Labels, class_count: int, place: Place, ignored: int 
         )
 
 
-FLOAT_MODEL, PYTORCH_MODEL = "float model", "PyTorch model"
+FLOAT_MODEL = "float model"
 CLASS_ACCURACY = "class_accuracy"
 
 
@@ -330,7 +330,6 @@ def judged_measurement(
         quantized_value=of_quantized.compute(),
         float_value=of_float.compute(),
         output=judged.output_name,
-        pytorch_value=metrics[PYTORCH_MODEL].compute() if PYTORCH_MODEL in metrics else None,
         computed_by=relative_location(code, Path.cwd()) if code is not None else None,
         arguments={name: json.dumps(value, default=str) for name, value in spec.arguments.items()},
     )

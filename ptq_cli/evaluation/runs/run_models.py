@@ -173,18 +173,16 @@ Run = Callable[[dict[str, Array]], Sequence[Array]]
 
 @dataclass(frozen=True)
 class Runs:
-    """The models: the float one, the quantized ones, and the PyTorch one where it is evaluated too."""
+    """The models: the float one and the quantized ones."""
 
     of_float: Run
     quantized: tuple[Run, ...]
-    pytorch: Run | None = None
 
     def of(self, batch: Batch) -> ModelOutputs:
         """Each model's outputs of a batch."""
         return ModelOutputs(
             self.of_float(batch.inputs),
             [run(batch.inputs) for run in self.quantized],
-            self.pytorch(batch.inputs) if self.pytorch is not None else None,
         )
 
 

@@ -20,12 +20,10 @@ from ptq_cli.core.tensors import Array, IndexSpec, TensorSpec, is_cache
 from ptq_cli.models.batch_axes import Axes, noted_axes, with_axes
 from ptq_cli.models.files import storing
 from ptq_cli.models.files.budgets import require_inlinable, require_possible_sizes, require_possible_steps
-from ptq_cli.models.files.external_data import external_files, require_external_data, require_text
 from ptq_cli.models.files.mapped_constants import mapped, restore_turned
 from ptq_cli.models.files.one_message import LeftInFile
-from ptq_cli.models.files.stored import read_mapped
+from ptq_cli.models.files.stored import external_files, read_mapped, require_external_data, require_text
 from ptq_cli.models.graph_reading import every_graph, every_node, value_spec
-from ptq_cli.models.index_tables import longest_sequence, rows_of_tables
 from ptq_cli.models.loading.repairs import (
     clear_declared_shapes,
     forget_negative_sizes,
@@ -37,7 +35,7 @@ from ptq_cli.models.loading.repairs import (
 from ptq_cli.models.loading.source import NO_AXES, ExampleInputs, SourceFile
 from ptq_cli.models.opset import OLDEST_OPSET, name_default_domain
 from ptq_cli.models.preparing.half import take_float32, uses_bfloat16, without_bfloat16
-from ptq_cli.models.shapes import large_constants_aside
+from ptq_cli.models.shapes import large_constants_aside, longest_sequence, rows_of_tables
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from ptq_cli.core.errors import ExportError, ModelInputError, first_line
 from ptq_cli.core.tensors import Array, TensorSpec
 from ptq_cli.models.batch_axes import Axes
 from ptq_cli.models.fixed_inputs import fix_inputs, note_fixed, unknown_input
-from ptq_cli.models.index_tables import INDEX_HINT, is_index_out_of_range
 from ptq_cli.models.loading.source import ExampleInputs
+from ptq_cli.models.shapes import INDEX_HINT, is_index_out_of_range
 
 
 def to_tensors(example: ExampleInputs) -> dict[str, torch.Tensor]:

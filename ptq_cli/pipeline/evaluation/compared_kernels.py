@@ -37,7 +37,7 @@ from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import RuntimeSettings
 from ptq_cli.runtime.engine import Engine
-from ptq_cli.runtime.engine_registry import at_level, engine_alone, measuring_engine
+from ptq_cli.runtime.engine_registry import engine_alone, measuring_engine
 from ptq_cli.runtime.openvino import OPEN_VINO
 from ptq_cli.runtime.tapping.memory_plan import measured_shapes
 from ptq_cli.runtime.timing import Inputs
@@ -150,7 +150,7 @@ def compare_outputs(
         samples.batches,
         _output_scales(graph, execution.target),
         threads=execution.threads,
-        engine=at_level(engine, settings.accuracy_level),
+        engine=engine,
         progress=progress,
     )
     return OutputComparison(samples.data, samples.count or count, differences)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -14,7 +13,7 @@ from ptq_cli.calibdata.dataset.batches import Batch, checked
 from ptq_cli.calibdata.dataset.dataset import Dataset
 from ptq_cli.calibdata.dataset.labels import is_class_index, require_labels
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.core.errors import CarryError, GateError, MetricError, RuntimeFailedError, UsageError
+from ptq_cli.core.errors import CarryError, GateError, MetricError, RuntimeFailedError
 from ptq_cli.core.tensors import Array, TensorSpec, is_cache
 from ptq_cli.core.words import did_you_mean
 from ptq_cli.evaluation.decide_gates import read_baseline
@@ -30,7 +29,6 @@ from ptq_cli.evaluation.runs.run_models import Run
 from ptq_cli.models.batch_axes import noted_axes
 from ptq_cli.models.fixed_inputs import SAMPLES
 from ptq_cli.models.loading.onnx_source import input_specs
-from ptq_cli.models.loading.source import ModelKind, detect_kind
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.staged_model import StagedModel
 from ptq_cli.recipe.schema import Recipe
@@ -163,8 +161,6 @@ class SetSummary(_Measured):
 
 def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> EvaluationSet:
     """Check that the evaluation set fits the model's inputs, and the metrics its outputs."""
-    if recipe.evaluation.with_pytorch:
-        _require_pytorch(recipe.model.path)
     inputs = input_specs(model)
     carries = dataset.carries if isinstance(dataset, Recordings) else ()
     bound = bind_inputs(dataset, inputs)
@@ -329,14 +325,6 @@ def class_counts(model: ir.Model) -> Mapping[str, int]:
         for name, shape in shapes.items()
         if shape is not None and len(shape) >= 2 and isinstance(shape[1], int) and axes.get(name, 0) == 0
     }
-
-
-def _require_pytorch(model: str | None) -> None:
-    if model is None or detect_kind(Path(model)) is ModelKind.ONNX:
-        raise UsageError(
-            "'evaluation.with_pytorch' needs a PyTorch model, but the run's model is ONNX",
-            hint="leave 'evaluation.with_pytorch' out, or set the PyTorch model under [model] in ptq.toml",
-        )
 
 
 def pieces_of(

@@ -126,8 +126,7 @@ def _evaluate_together(
         NamedShard(f"rank {rank}", parse_shard_bytes(content, f"rank {rank}"))
         for rank, content in enumerate(contents)
     ]
-    with_pytorch = work.resolved.recipe.evaluation.with_pytorch
-    make = evaluator_maker(models, SetSummary.of(evaluation_set), watches, with_pytorch=with_pytorch)
+    make = evaluator_maker(models, SetSummary.of(evaluation_set), watches)
     return evaluations_of(joined_shards(shards, make), evaluation_set.outputs, part.facts.axes)
 
 
@@ -270,7 +269,6 @@ class ShardOrigin:
 
     recipe: str = ""
     models: tuple[str, ...] = ()
-    thumbnails: bool = False
 
 
 class _PartSoFar:
@@ -325,7 +323,6 @@ def _facts(opened: OpenedPass, evaluation_set: EvaluationSet, origin: ShardOrigi
         identity=dict(opened.identity),
         recipe=origin.recipe,
         models=origin.models,
-        thumbnails=origin.thumbnails,
         data_digest=evaluation_set.dataset.digest(),
         unit="step" if evaluation_set.is_step else "sample",
         class_names=tuple(evaluation_set.dataset.class_names),

@@ -16,7 +16,7 @@ from ptq_cli.evaluation.free_states import FORCED, FreeStates
 from ptq_cli.evaluation.runs.comparisons import ChangeCollector
 from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
 from ptq_cli.evaluation.runs.model_outputs import Axis, axis_before
-from ptq_cli.evaluation.runs.run_models import Run, Runs, StreamRuns, samples_first
+from ptq_cli.evaluation.runs.run_models import Runs, StreamRuns, samples_first
 from ptq_cli.latency.served_latency import require_served_batch
 from ptq_cli.models.files.stored import read_model
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary, fit_evaluation, output_axes
@@ -31,10 +31,8 @@ from ptq_cli.pipeline.exported_file import (
 )
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import ModelSettings
 from ptq_cli.runtime.engine_registry import ReopenedModel
 from ptq_cli.runtime.session import Session
-from ptq_cli.setup.float_model import open_source
 from ptq_cli.setup.output_checks import input_files, report_outputs, require_free_outputs, require_outputs
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.remembered_data import with_exported, with_remembered_evaluation
@@ -72,11 +70,9 @@ def open_pass(
         work.tell(note, EVALUATE_STAGE)
     # Of large models one at a time is in memory.
     opened = ReopenedModel if models.float_model.is_apart else Session
-    with_pytorch = recipe.evaluation.with_pytorch
     runs = Runs(
         opened(models.float_model, threads=threads).run,
         tuple(models.opened(name, threads).run for name in models.quantized),
-        _pytorch_run(recipe.model) if with_pytorch else None,
     )
     axes, summary = _axes(runs, evaluation_set), SetSummary.of(evaluation_set)
     return OpenedPass(
@@ -84,8 +80,8 @@ def open_pass(
         if evaluation_set.carries
         else _samples_first(runs, axes),
         axes=axes,
-        identity=pass_identity(recipe, models, summary, watches, work.run.path),
-        make=evaluator_maker(models, summary, watches, with_pytorch=with_pytorch),
+        identity=pass_identity(recipe, models, summary, work.run.path),
+        make=evaluator_maker(models, summary, watches),
     )
 
 
@@ -114,7 +110,6 @@ def _samples_first(runs: Runs, axes: Sequence[Axis]) -> Runs:
     return Runs(
         samples_first(runs.of_float, axes),
         tuple(samples_first(run, axes) for run in runs.quantized),
-        samples_first(runs.pytorch, axes) if runs.pytorch is not None else None,
     )
 
 
@@ -133,7 +128,7 @@ def _as_in_the_file(item: Measurement, axes: Mapping[str, Axis]) -> Measurement:
 
 
 def evaluator_maker(
-    models: EvaluatedModels, measured: SetSummary, watches: Sequence[ChangeCollector], *, with_pytorch: bool
+    models: EvaluatedModels, measured: SetSummary, watches: Sequence[ChangeCollector]
 ) -> Callable[[], Evaluator]:
     """The function that makes evaluators of these models."""
     several = len(models.quantized) > 1
@@ -144,7 +139,6 @@ def evaluator_maker(
         measured.outputs,
         measured.metrics,
         [*names, *forced],
-        with_pytorch=with_pytorch and not carried,
         class_names=measured.class_names,
         watches=watches,
         carried=carried,
@@ -152,16 +146,10 @@ def evaluator_maker(
     )
 
 
-def _pytorch_run(settings: ModelSettings) -> Run:
-    source = open_source(settings)
-    return lambda inputs: source.run(inputs) or ()
-
-
 def pass_identity(
     recipe: Recipe,
     models: EvaluatedModels,
     measured: SetSummary,
-    watches: Sequence[ChangeCollector],
     folder: Path,
 ) -> _Identity:
     """Identity of an evaluation, each part under the name that a message gives it.
@@ -193,8 +181,6 @@ def pass_identity(
                 if file.endswith(".py")
             )
         ),
-        "run.thumbnails": repr([watch.identity for watch in watches]),
-        "with_pytorch": str(recipe.evaluation.with_pytorch),
         "what is carried": " ".join(map(str, measured.carries)),
         "the version of a library": repr(sorted(models.versions.items())),
     }

@@ -5,10 +5,8 @@ Weights in blocks are measured at two accuracy levels: the kernel's default roun
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
-from ptq_cli.calibdata.image_decoding import thumbnail
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
 from ptq_cli.evaluation.document.report_document import LayerEntry
@@ -30,9 +28,9 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.runtime.engine import Engine, OpenedModel
 from ptq_cli.runtime.engine_registry import (
     AS_WRITTEN,
+    EXACT_BLOCKS,
     ONNX_RUNTIME,
     ReopenedModel,
-    at_level,
     measuring_engine,
 )
 from ptq_cli.runtime.session import EXACT, ROUNDED, reads_blocks
@@ -41,35 +39,21 @@ from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import library_versions
 
 
-@dataclass(frozen=True)
-class OtherLevel:
-    """A quantized model with weights in blocks, at another accuracy level than that of its report."""
-
-    name: str
-    level: int
-    engine: Engine
-
-    @property
-    def key(self) -> str:
-        """What an evaluation calls it."""
-        return f"{self.name} at accuracy level {self.level}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class EvaluatedModels:
     """The models that an evaluation runs.
 
     Attributes:
-        quantized: the quantized ones by the name of their file, serialized; behind them those of ``others``.
+        quantized: the quantized ones by the name of their file, serialized; behind them those with weights in
+            blocks again, which are run without the rounding of activations.
         engines: the runtime of each; ONNX Runtime of those that are not named.
-        level: the accuracy level of the reports.
+        exact: how those that are there again are called, by the name of their file.
     """
 
     float_model: StoredModel
     quantized: Mapping[str, StoredModel]
     engines: Mapping[str, Engine] = field(default_factory=dict)
-    others: tuple[OtherLevel, ...] = ()
-    level: int = ROUNDED
+    exact: Mapping[str, str] = field(default_factory=dict)
 
     def opened(self, name: str, threads: int) -> OpenedModel:
         """A quantized model ready to run; of large models one at a time is in memory."""
@@ -85,13 +69,14 @@ class EvaluatedModels:
 
     def accuracy_levels(self, evaluations: Sequence[Evaluation]) -> dict[str, tuple[AccuracyLevel, ...]]:
         """What each model that has several levels gives at each, by the name of its file."""
-        by_name = dict(zip(self.quantized, evaluations, strict=True))
-        found: dict[str, tuple[AccuracyLevel, ...]] = {}
-        for item in self.others:
-            own = AccuracyLevel(self.level, True, _values(by_name[item.name].measurements))
-            other = AccuracyLevel(item.level, False, _values(by_name[item.key].measurements))
-            found[item.name] = (*found.get(item.name, (own,)), other)
-        return found
+        values = {
+            name: _values(evaluation.measurements)
+            for name, evaluation in zip(self.quantized, evaluations, strict=True)
+        }
+        return {
+            name: (AccuracyLevel(ROUNDED, True, values[name]), AccuracyLevel(EXACT, False, values[exact]))
+            for name, exact in self.exact.items()
+        }
 
 
 def _values(measurements: Sequence[Measurement]) -> dict[str, float]:
@@ -139,8 +124,6 @@ def open_evaluation_subject(
     calibration: Calibration,
     pairs: Sequence[Pair],
     summary: SetSummary,
-    *,
-    thumbnails: bool,
     plan: Plan | None = None,
 ) -> EvaluationSubject:
     """Open quantized models; a ``plan`` for the recipe's target that was made already is taken.
@@ -154,13 +137,12 @@ def open_evaluation_subject(
             require_same_model(found, summary.baseline.model)
     quantized = _quantized_models(work.resolved, pairs, plan)
     models = _evaluated_models(quantized)
-    paint = partial(thumbnail, settings=recipe.image) if thumbnails else None
     return EvaluationSubject(
         calibration=calibration,
         summary=summary,
         quantized=quantized,
         models=models,
-        watches=tuple(ChangeCollector(paint) for _ in models.quantized),
+        watches=tuple(ChangeCollector() for _ in models.quantized),
     )
 
 
@@ -189,28 +171,21 @@ def _quantized_models(
 def _evaluated_models(models: Sequence[QuantizedModel]) -> EvaluatedModels:
     """The models that are run, each with the runtime that it is measured with.
 
-    Behind the quantized models come those with weights in blocks again, at their other accuracy level.
+    Behind the quantized models come those with weights in blocks again, at accuracy level 0.
     """
-    asked = models[0].exported.recipe.runtime.accuracy_level
-    level = ROUNDED if asked is None else asked
     quantized = {item.name: item.pair.quantized_model for item in models}
     engines = {
-        item.name: at_level(
-            measuring_engine(item.exported.target, item.exported.recipe.runtime.engine), asked
-        )
+        item.name: measuring_engine(item.exported.target, item.exported.recipe.runtime.engine)
         for item in models
     }
-    others = tuple(
-        OtherLevel(name, other, at_level(ONNX_RUNTIME, other))
+    exact = {
+        name: f"{name} at accuracy level {EXACT}"
         for name, model in quantized.items()
         if engines[name].name == ONNXRUNTIME and engines[name] is not AS_WRITTEN and reads_blocks(model)
-        for other in (ROUNDED, EXACT)
-        if other != level
-    )
+    }
     return EvaluatedModels(
         float_model=models[0].pair.float_model,
-        quantized={**quantized, **{item.key: quantized[item.name] for item in others}},
-        engines={**engines, **{item.key: item.engine for item in others}},
-        others=others,
-        level=level,
+        quantized={**quantized, **{again: quantized[name] for name, again in exact.items()}},
+        engines={**engines, **dict.fromkeys(exact.values(), EXACT_BLOCKS)},
+        exact=exact,
     )

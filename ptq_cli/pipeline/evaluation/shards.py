@@ -41,7 +41,7 @@ _HINT = "evaluate every shard with the same models, data, settings and batch siz
 RUN_SHARD_AGAIN = "run ptq evaluate --shard for it again, or copy the file again"
 _CONTAINER = Container(
     format="ptq.evaluation_shard",
-    version=1,
+    version=2,
     error=EvaluationFileError,
     what="a shard of an evaluation",
     made_by="`ptq evaluate --shard 2/8` writes one: evaluation.shard-2-of-8.safetensors",
@@ -63,7 +63,6 @@ class ShardFacts:
     identity: dict[str, str]
     recipe: str
     models: tuple[str, ...]
-    thumbnails: bool
     data_digest: str
     unit: SampleUnit
     class_names: tuple[str, ...]

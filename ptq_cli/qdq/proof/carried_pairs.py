@@ -7,7 +7,7 @@ import onnx_ir as ir
 from ptq_cli.models.graph_reading import input_at, is_nested
 from ptq_cli.models.pair_operators import DEQUANTIZE, QUANTIZE
 from ptq_cli.plan.graph_questions import clamp_bounds, is_constant
-from ptq_cli.plan.neighbors import Rules, clamp_behind, rule_of
+from ptq_cli.plan.refusals import Rules, clamp_behind, rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.read.pair_grids import PairGrid, grid_of
 from ptq_cli.qdq.read.stored_constants import is_constant_pair, stored_integers

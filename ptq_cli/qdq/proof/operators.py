@@ -23,22 +23,20 @@ from ptq_cli.models.pair_operators import (
 from ptq_cli.plan.graph_questions import fits_below, has_fixed_shape, is_constant, is_vector
 from ptq_cli.plan.left_layers import CONTAINS_LAYERS
 from ptq_cli.plan.multiply_accumulates import MultiplyAccumulates
-from ptq_cli.plan.neighbors import (
-    input_fused_behind,
-    is_merged,
-    merges_bias_add,
-    moved_inputs,
-    moved_outputs,
-    rule_of,
-)
 from ptq_cli.plan.refusals import (
     QUICKER_SILU,
     attribute_refusal,
     bias_refusal,
     clamp_refusal,
+    input_fused_behind,
     integers_refusal,
+    is_merged,
+    merges_bias_add,
+    moved_inputs,
+    moved_outputs,
     no_rule,
     output_refusal,
+    rule_of,
 )
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QUICK_GELU, RUNTIME_TITLES, OpRule, Target
 from ptq_cli.qdq.proof.carried_pairs import (

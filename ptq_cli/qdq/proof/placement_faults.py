@@ -19,8 +19,17 @@ from ptq_cli.models.pair_operators import (
 )
 from ptq_cli.plan.attention_masks import carries_mask
 from ptq_cli.plan.left_layers import kernel_refusal
-from ptq_cli.plan.neighbors import Rules, clamp_behind, input_fused_behind, moved_inputs, moved_outputs
-from ptq_cli.plan.refusals import attribute_refusal, clamp_refusal, float_refusal, output_refusal
+from ptq_cli.plan.refusals import (
+    Rules,
+    attribute_refusal,
+    clamp_behind,
+    clamp_refusal,
+    float_refusal,
+    input_fused_behind,
+    moved_inputs,
+    moved_outputs,
+    output_refusal,
+)
 from ptq_cli.plan.target.rules import ONNXRUNTIME, OpRule, Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.operators import behind_bias

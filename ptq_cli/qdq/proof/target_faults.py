@@ -26,7 +26,7 @@ from ptq_cli.models.pair_operators import (
 )
 from ptq_cli.plan.graph_questions import is_constant, weight_axis
 from ptq_cli.plan.left_layers import has_parameters_of
-from ptq_cli.plan.neighbors import Rules, rule_of
+from ptq_cli.plan.refusals import Rules, rule_of
 from ptq_cli.plan.target.rules import ONNXRUNTIME, BlockRule, OpRule, Target
 from ptq_cli.qdq.proof.placement_faults import residual_faults, result_faults, shared_faults, type_faults
 from ptq_cli.qdq.read.pair_grids import FORMATS, PairGrid, grid_of, has_scale_of_products

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import RESULT, every_node, input_at
 from ptq_cli.models.pair_operators import dequantized_by
-from ptq_cli.plan.neighbors import moved_to
+from ptq_cli.plan.refusals import moved_to
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.padded_channels import CHANNEL_AXIS, Space, open_spaces, stored_convs
 from ptq_cli.qdq.read.pair_grids import grid_of

@@ -115,9 +115,7 @@ def change_view(changes: Changes) -> dict[str, Any]:
     """
     samples = changes.samples
     effects = Counter(sample.effect for sample in samples)
-    listed = sorted(
-        samples, key=lambda sample: (EFFECTS.index(sample.effect), not sample.picture, sample.index)
-    )
+    listed = sorted(samples, key=lambda sample: (EFFECTS.index(sample.effect), sample.index))
 
     def named(index: int | None) -> str:
         if index is None:

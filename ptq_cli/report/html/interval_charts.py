@@ -165,7 +165,6 @@ class MetricRow:
     strip: Strip | None
     float_value: str = ""
     drop: str = ""
-    pytorch_value: str = ""
     made_by: str = ""
     classes: tuple["MetricRow", ...] = ()
     classes_left_out: int = 0
@@ -215,7 +214,6 @@ def _paired_row(metric: Measurement, drop: float, label: str, domain: Domain | N
         if flips is None
         else f"{flips.lost} lost, {flips.gained} gained; McNemar p = {flips.p_value:.2g}",
         strip=_strip(drop, metric.drop_interval, domain, interval, reference=0.0),
-        pytorch_value=format_value(metric.pytorch_value, metric.unit),
         made_by=_made_by(metric),
         classes=_class_rows(metric),
         classes_left_out=max(len(metric.by_class) - _MOST_CLASSES, 0),

@@ -116,8 +116,6 @@ def _page(found: PageInput) -> dict[str, Any]:
         "shares": analysis and share_table(analysis),
         "share_advice": analysis.shares.advice if analysis is not None else (),
         "analysis_note": found.analysis_note,
-        "has_pytorch": any(row.pytorch_value for row in paired),
-        "has_pictures": changes is not None and any(sample.picture for sample, *_ in changes["rows"]),
         "changes": changes,
         "layer_times": time_table(found.profile, layers) if found.profile is not None else None,
         "devices": _device_view(found.devices, layers) if found.devices is not None else None,

@@ -51,16 +51,13 @@ def metric_labels(report: Report) -> dict[str, str]:
 
 
 def label_table(report: Report) -> Table:
-    """Each metric for both models, and for PyTorch if evaluated, with the drop and its interval."""
-    with_pytorch = any(metric.pytorch_value is not None for metric in report.metrics)
+    """Each metric for both models, with the drop and its interval."""
     rows, labels = [], metric_labels(report)
     for metric in (item for item in report.metrics if item.drop is not None):
-        values = (metric.pytorch_value, metric.float_value, metric.quantized_value)
-        texts = (format_value(value, metric.unit) for value in values[0 if with_pytorch else 1 :])
+        texts = (format_value(value, metric.unit) for value in (metric.float_value, metric.quantized_value))
         interval = format_interval(metric.drop_interval, metric.unit)
         rows.append((labels[metric.name], *texts, format_drop(metric.drop, metric.unit), interval))
-    models = ("PyTorch", "float", "quantized")[0 if with_pytorch else 1 :]
-    return Table(("metric", *models, "drop", INTERVAL), tuple(rows))
+    return Table(("metric", "float", "quantized", "drop", INTERVAL), tuple(rows))
 
 
 def no_interval_lines(report: Report) -> list[str]:
@@ -215,16 +212,14 @@ def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
     names = tuple(report.model.quantized_model.name for report in reports)
     labels = metric_labels(reports[0])
     metrics = list(zip(*(report.metrics for report in reports), strict=True))
-    with_pytorch = any(found[0].pytorch_value is not None for found in metrics)
     label_rows: list[Row] = []
     for found in metrics:
         first = found[0]
         if first.float_value is not None:
-            before = (first.pytorch_value, first.float_value)[0 if with_pytorch else 1 :]
-            values = (*before, *(metric.quantized_value for metric in found))
+            values = (first.float_value, *(metric.quantized_value for metric in found))
             label_rows.append((labels[first.name], *(format_value(value, first.unit) for value in values)))
             drops = (format_drop(metric.drop, metric.unit) for metric in found)
-            label_rows.append(("  drop", *("" for _ in before), *drops))
+            label_rows.append(("  drop", "", *drops))
     pair_rows = tuple(
         (labels[found[0].name], *(format_value(metric.quantized_value, metric.unit) for metric in found))
         for found in metrics
@@ -232,7 +227,7 @@ def several_tables(reports: Sequence[Report]) -> tuple[Table, ...]:
     )
     sizes = tuple(format_bytes(report.model.quantized_model.bytes) for report in reports)
     return (
-        Table(("metric", *(["PyTorch"] if with_pytorch else []), "float", *names), tuple(label_rows)),
+        Table(("metric", "float", *names), tuple(label_rows)),
         Table(("against float", *names), (*pair_rows, ("size", *sizes))),
     )
 

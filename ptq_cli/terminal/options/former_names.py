@@ -56,24 +56,24 @@ def option_instead(option: str, words: Sequence[str], context: click.Context) ->
     """Return what to type instead of an option that a context's command does not have, with the typed value.
 
     Returns:
-        ``--set KEY=VALUE``, a value that is an argument, or what to do instead of a former key; empty if
-        there never was such an option, or if the command takes no such settings.
+        A hint that names ``--set KEY=VALUE`` or an argument, or says what to do instead of a former key;
+        empty if there never was such an option, or if the command takes no such settings.
     """
     name, command = option.removeprefix("--").replace("-", "_"), context.command
     if any(isinstance(item, click.Argument) and item.name == name for item in command.params):
-        return f"{_typed(option, words) or name.upper()} without {option}"
+        return f"use {_typed(option, words) or name.upper()} without {option}"
     only = getattr(command, "only", "")
     if all("--set" not in parameter.opts for parameter in command.params):
         return ""
     if name in (OVERRIDE, *OVERRIDE_FLAGS):
-        return _as_override(name, _typed(option, words)) if not only else ""
+        return f"use {_as_override(name, _typed(option, words))}" if not only else ""
     negated = name not in KEYS and name.startswith("no_")
     key = KEYS.get(name.removeprefix("no_") if negated else name, "")
     if not key or (only and not key.startswith(f"{only}.")):
         return instead_of(name) if not only else ""
     if key.startswith(f"{ONCE}.") and key.removeprefix(f"{ONCE}.") not in getattr(command, "once", ()):
         return ""
-    return f"--set {_assignment(key, option, words, negated=negated)}"
+    return f"use --set {_assignment(key, option, words, negated=negated)}"
 
 
 def _as_override(name: str, typed: str | None) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from ptq_cli.core.documents import docstring
 from ptq_cli.core.errors import UsageError
-from ptq_cli.core.json_schema import docstring
 from ptq_cli.core.words import did_you_mean
 from ptq_cli.terminal.phrases import fill
 

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from ptq_cli.core.pair_sums import exceeds_pairs
-from ptq_cli.plan.neighbors import rule_of
+from ptq_cli.plan.refusals import rule_of
 from ptq_cli.qdq.proof.operators import float_reason
 from ptq_cli.qdq.proof.target_faults import structure_faults, target_faults
 from ptq_cli.runtime.openvino import OPEN_VINO

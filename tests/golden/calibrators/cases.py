@@ -16,13 +16,12 @@ from ptq_cli.amax.linear_histogram import BINS, LinearHistogram, histogram_of_va
 from ptq_cli.amax.mse import BINS_PER_LEVEL, mse_amax, symmetric_errors
 from ptq_cli.amax.percentile import max_amax, percentile_amax
 from ptq_cli.amax.weight_ranges import choose_weight_ranges
-from ptq_cli.collectors.channel_collector import ChannelCollector
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.errors import PtqError, RecipeValueError, UnknownNameError
 from ptq_cli.core.formats import IntegerFormat, PerAxis, PerTensor
-from ptq_cli.quantizers.scaled.calibrator import Calibrator
+from ptq_cli.quantizers.scaled.tensor_quantizer import Calibrator
 from ptq_cli.recipe.check import check_recipe
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import AmaxSettings
@@ -94,19 +93,12 @@ def _max(case: Case, arrays: Arrays) -> None:
 def _amax(batches: list[np.ndarray], axes: tuple[int, ...]) -> np.ndarray:
     if not axes:
         return np.array([max_amax(_statistics(batches, MaxCollector()))], np.float32)
-    if len(axes) > 1:
-        # Weights and activations have one axis at most; only a quantizer keeps several.
-        calibrator = Calibrator("max", axes)
-        for array in batches:
-            calibrator.update(torch.tensor(array))
-        found: np.ndarray = calibrator.amax(AmaxSettings(method="max"), IntegerFormat(8, signed=True)).numpy()
-        return found.ravel()
-    # An axis before all others: our first one is always that of the samples.
-    collector = ChannelCollector(axes[0] + 1, histograms=False)
+    # Activations have one range; only a quantizer keeps axes.
+    calibrator = Calibrator("max", axes)
     for array in batches:
-        require(bool(np.isfinite(array).all()), "the samples hold NaN or Inf")
-        collector.update(array[None])
-    return collector.statistics().amax.astype(np.float32)
+        calibrator.update(torch.tensor(array))
+    found: np.ndarray = calibrator.amax(AmaxSettings(method="max"), IntegerFormat(8, signed=True)).numpy()
+    return found.ravel()
 
 
 def _axes(case: Case, rank: int) -> tuple[int, ...]:

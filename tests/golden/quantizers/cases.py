@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from ptq_cli.core.errors import PtqError
-from ptq_cli.quantizers.scaled.calibrator import reduce_amax
 from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3
 from ptq_cli.quantizers.scaled.tensor_quant import fake_affine_tensor_quant, fake_tensor_quant, tensor_quant
+from ptq_cli.quantizers.scaled.tensor_quantizer import reduce_amax
 from tests.golden.quantizers import descriptors
 from tests.golden.verdicts import Arrays, Case, NotCoveredError, compare, kind_of, require
 

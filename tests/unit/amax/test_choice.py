@@ -9,9 +9,8 @@ import pytest
 from ptq_cli.amax.choice import Choice, count_clipped, counts_between, expected_error, signed_bins
 from ptq_cli.amax.decide import decide
 from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.collectors.bit_histogram import BitHistogram
 from ptq_cli.collectors.histogram_collector import HistogramCollector
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.tensor_statistics import BitHistogram, TensorStatistics
 from ptq_cli.core.arithmetic import QuantParameters, fake_quantize, parameters_from_range
 from ptq_cli.core.formats import INT8, UINT8, IntegerFormat
 from ptq_cli.recipe.sections import AmaxSettings

@@ -1,7 +1,6 @@
 """A finished scale stays as it is, and nothing else changes a scale."""
 
 import ast
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import ptq_cli
 from ptq_cli.amax.choice import (
     Choice,
     bits_before_point,
-    expected_error,
     fixed_point_parameters,
     step_parameters,
 )
@@ -23,17 +21,12 @@ from ptq_cli.amax.decide import (
     ScaleRules,
     check_amax_settings,
     decide,
-    decide_channels,
     decide_range,
     finish_scale,
     finish_tied,
     finish_weight,
     resolve_method,
 )
-from ptq_cli.amax.method_registry import METHODS
-from ptq_cli.collectors.bit_histogram import from_values
-from ptq_cli.collectors.channel_collector import ChannelCollector
-from ptq_cli.collectors.channel_kernels import CHANNEL_BITS
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
 from ptq_cli.core.errors import MissingStatisticError, UnknownNameError
@@ -201,33 +194,6 @@ def test_unknown_method_of_weights_is_refused_and_auto_is_none_of_them():
         check_amax_settings(AmaxSettings(weight_method="auto"))
     assert caught.value.message == "unknown amax method of weights 'auto'"
     assert caught.value.hint == "known: max, percentile, entropy, mse"
-
-
-@each_case("method", METHODS)
-@each_case("symmetric", [True, False], ids=["symmetric", "asymmetric"])
-def test_channels_are_decided_one_by_one(method, symmetric):
-    settings = AmaxSettings(method=method)
-    values = np.outer(np.random.default_rng(3).normal(size=20_000), [1, 0.25, 0]).astype(np.float32)
-    collector = ChannelCollector(1)
-    collector.update(values)
-    found = decide_channels(collector.statistics(), settings, UINT8, symmetric=symmetric)
-    assert [item.method for item in found] == [method] * 3
-    for item, column in zip(found, values.T, strict=True):
-        whole = statistics_of(column)
-        alone = replace(whole, histogram=from_values(column, CHANNEL_BITS))
-        assert item == decide(alone, settings, UINT8, symmetric=symmetric)
-        fine = decide(whole, settings, UINT8, symmetric=symmetric)
-        # Bins of 2^-9 of the largest octave cost a percentile as much, and next to no error.
-        if method in ("max", "percentile"):
-            nearby = pytest.approx((fine.choice.low, fine.choice.high), abs=float(whole.high) / 2**8)
-            assert (item.choice.low, item.choice.high) == nearby
-        if method == "mse":
-            errors = (
-                expected_error(whole, whole.histogram, found_by.parameters) for found_by in (item, fine)
-            )
-            mse, least = (error.mse for error in errors)
-            assert mse <= 1.01 * least
-    assert found[2].choice.amax == 0 and found[2].parameters.scale == 1
 
 
 def test_outlier_on_one_side_costs_the_other_side_nothing():

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.amax.percentile import percentile_amax
-from ptq_cli.collectors.bit_histogram import BitHistogram
 from ptq_cli.collectors.max_collector import MaxCollector
-from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.collectors.tensor_statistics import BitHistogram, TensorStatistics
 from ptq_cli.core.errors import MissingStatisticError
 from tests.collected import statistics_of
 from tests.each_case import each_case

@@ -12,6 +12,7 @@ from ptq_cli.calibration.collect import collect as collect_all
 from ptq_cli.calibration.count_batches import Counting
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
+from ptq_cli.collectors.tensor_statistics import NonFinite
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
 from ptq_cli.core.progress import Progress
 from ptq_cli.runtime.session import Session
@@ -300,3 +301,15 @@ def test_passes_leave_the_bytes_and_the_reports_as_they_are(at_once):
 
     assert saved(found) == saved(run_collect())
     assert [progress.done for progress in told] == [0, 5, 10, 12]
+
+
+def test_what_is_not_finite_is_counted_where_that_is_allowed():
+    taps = ("conv", "relu", "log")
+    found = run_collect(taps=taps, size=5, allow_nonfinite=True)
+
+    statistics, samples = found
+    dead = statistics["relu"].zeros
+    assert samples == 12 and dead > 0
+    assert statistics["log"].nonfinite == NonFinite(negative=dead)
+    assert statistics["log"].count == statistics["conv"].count - dead
+    assert saved(found) == saved(run_collect(taps=taps, size=12, threads=3, allow_nonfinite=True))

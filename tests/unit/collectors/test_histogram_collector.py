@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ptq_cli.collectors import histogram_collector as histogram
-from ptq_cli.collectors.bit_histogram import from_values
 from ptq_cli.collectors.histogram_collector import HistogramCollector
 from ptq_cli.collectors.max_collector import MaxCollector
+from ptq_cli.collectors.tensor_statistics import from_values
 from ptq_cli.core.compiled import compiled
 from tests.each_case import each_case
 

@@ -158,7 +158,7 @@ def test_every_key_is_set_by_its_type() -> None:
         ("data.batch_axis.*=none", "batch_axis", {"*": "none"}),
         ("model.inputs.sr=[16000, 8000]", "input", {"sr": [16000, 8000]}),
         ("model.input_shape.x=1,3,8,8", "input_shape", {"x": [1, 3, 8, 8]}),
-        ("calibration.activation_axis.a=b=-1", "activation_axis", {"a=b": -1}),
+        ("data.batch_axis.a=b=-1", "batch_axis", {"a=b": -1}),
         ("gate.min.sqnr_db[a=b]=25", "min", {"sqnr_db[a=b]": 25}),
         ("gate.max_drop.top1=1%", "max_drop", {"top1": "1%"}),
         ("amax.method='mse'", "amax", "mse"),

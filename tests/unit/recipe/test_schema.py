@@ -97,10 +97,7 @@ WRONG = {
     "text for a list of numbers": ({"image": {"std": "1"}}, "'image.std' is '1', expected a list of numbers"),
     "text in a list of numbers": ({"image": {"mean": [0, "1"]}}, "'image.mean' is '1', expected a number"),
     "list for a table": ({"gate": {"max_drop": [0.1]}}, "'gate.max_drop' is [0.1], expected a table"),
-    "text in a table": (
-        {"calibration": {"activation_axis": {"x": "1"}}},
-        "'calibration.activation_axis.x' is '1', expected a whole number",
-    ),
+    "number in a table": ({"data": {"rename": {"x": 1}}}, "'data.rename.x' is 1, expected a string"),
     "number for a shape": (
         {"model": {"input_shape": {"x": 3}}},
         "'model.input_shape.x' is 3, expected a list of whole numbers",

@@ -12,7 +12,6 @@ import pytest
 
 import ptq_cli
 from ptq_cli.recipe.sections import WeightSettings
-from ptq_cli.setup import run_directory
 from ptq_cli.setup.run_directory import DISTRIBUTIONS, FOR_MODULES, RunDirectory, library_versions
 from tests.each_case import each_case
 
@@ -27,7 +26,7 @@ def without(*missing):
 
 
 def test_the_build_for_gpus_stands_under_the_usual_name(monkeypatch):
-    monkeypatch.setattr(run_directory, "version", without("onnxruntime"))
+    monkeypatch.setattr("importlib.metadata.version", without("onnxruntime"))
 
     found = library_versions()
 
@@ -36,13 +35,13 @@ def test_the_build_for_gpus_stands_under_the_usual_name(monkeypatch):
 
 
 def test_versions_of_an_onnx_file_need_no_torch(monkeypatch):
-    monkeypatch.setattr(run_directory, "version", without("torch", "torchmetrics"))
+    monkeypatch.setattr("importlib.metadata.version", without("torch", "torchmetrics"))
 
     assert list(library_versions()) == ["ptq-cli", *(name for name in DISTRIBUTIONS if "torch" not in name)]
 
 
 def test_a_library_that_is_not_installed_is_no_version(monkeypatch):
-    monkeypatch.setattr(run_directory, "version", without("onnx"))
+    monkeypatch.setattr("importlib.metadata.version", without("onnx"))
 
     with pytest.raises(PackageNotFoundError):
         library_versions()

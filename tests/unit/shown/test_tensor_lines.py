@@ -1,4 +1,4 @@
-"""The histogram in characters."""
+"""The histogram in characters, and shares of values."""
 
 from types import MappingProxyType
 
@@ -13,7 +13,8 @@ from ptq_cli.core.formats import UINT8
 from ptq_cli.pipeline.calibration_view import MethodView, TensorView
 from ptq_cli.plan.sites import ActivationSite
 from ptq_cli.recipe.sections import AmaxSettings
-from ptq_cli.shown.tensor_lines import LABEL, MARGIN, ROWS, draw_histogram, needs_log
+from ptq_cli.report.text.numbers import format_share
+from ptq_cli.shown.tensor_lines import LABEL, MARGIN, ROWS, draw_histogram, format_clipped, needs_log
 from tests.each_case import each_case
 
 RANDOM = np.random.default_rng(3)
@@ -107,3 +108,23 @@ def test_without_counts_it_says_why(values: np.ndarray, collector: type, says: s
 
 def test_a_single_column_needs_no_log() -> None:
     assert not needs_log(np.array([0.0, 5.0, 0.0]))
+
+
+@each_case("total", [3, 1000, 10**6, 10**12])
+@each_case("count", [0, 1, 2])
+def test_a_share_is_0_or_100_only_where_it_is(count: int, total: int) -> None:
+    assert (format_share(count, total) == "0 %") == (count == 0)
+    assert (format_share(total - count, total) == "100 %") == (count == 0)
+
+
+SHARES = {1: "0.0001 %", 12: "0.0012 %", 12_345: "1.23 %", 998_990: "99.9 %", 999_990: "99.999 %"}
+
+
+@each_case("count, text", SHARES.items())
+def test_a_share_has_the_digits_that_tell(count: int, text: str) -> None:
+    assert format_share(count, 10**6) == text
+
+
+def test_a_cut_bin_makes_the_share_a_bound() -> None:
+    assert format_clipped((10, 20), 1000) == "≤2 %"
+    assert format_clipped((20, 20), 1000) == "2 %"

@@ -11,8 +11,8 @@ import pytest
 from onnx import numpy_helper
 
 from ptq_cli.analysis.analysis_subject import Question
-from ptq_cli.analysis.command import print_analysis
 from ptq_cli.analysis.run_analyze import run_analyze
+from ptq_cli.analysis.terminal_tables import print_analysis
 from ptq_cli.core.documents import read_document
 from ptq_cli.evaluation.document.analysis_document import Analysis, LayerAnalysis
 from ptq_cli.pipeline.run_calibrate import run_calibrate

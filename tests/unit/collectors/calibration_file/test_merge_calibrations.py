@@ -36,7 +36,6 @@ def count(batches):
     collectors = {
         "histogram": make_collector("histogram"),
         "range": make_collector("max"),
-        "axis": make_collector("histogram", axis=1),
     }
     for batch in batches:
         for collector in collectors.values():

@@ -82,4 +82,3 @@ def test_more_values_than_a_slot_counts(monkeypatch):
 def test_collectors_of_different_kinds_are_fed_alone():
     assert together({"x": make_collector("max"), "y": make_collector("histogram")}) is None
     assert together({"x": make_collector("max", allow_nonfinite=True)}) is None
-    assert together({"x": make_collector("histogram", axis=1)}) is None

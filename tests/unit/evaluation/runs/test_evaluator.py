@@ -46,10 +46,10 @@ def batches(labels: np.ndarray = LABELS, size: int = 7, done: int = 0) -> list[B
     ]
 
 
-def evaluator(*metrics, quantized=("quantized model",), pytorch=False):
+def evaluator(*metrics, quantized=("quantized model",)):
     judged = judged_metrics(metric_specs(metrics), NAMES)
     watches = [ChangeCollector() for _ in quantized]
-    return Evaluator(NAMES, judged, quantized, with_pytorch=pytorch, watches=watches)
+    return Evaluator(NAMES, judged, quantized, watches=watches)
 
 
 def test_each_output_has_metrics_of_its_own() -> None:
@@ -84,13 +84,6 @@ def test_several_models_are_as_each_alone_and_the_float_one_runs_once() -> None:
         alone = evaluator("top1", "f1")
         run_evaluator(alone, Runs(model(0), (model(noise),)), batches())
         assert alone.evaluations() == (together,)
-
-
-def test_pytorch_stands_beside() -> None:
-    found = evaluator("top1", pytorch=True)
-    run_evaluator(found, Runs(model(0), (model(0.5),), model(2.0)), batches())
-    expected = np.mean(model(2.0)({"x": INPUTS})[0].argmax(1) == LABELS)
-    assert found.evaluations()[0].measurements[0].pytorch_value == expected
 
 
 @pytest.mark.parametrize("done", [0, 1, 4])

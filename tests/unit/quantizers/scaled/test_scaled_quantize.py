@@ -11,7 +11,6 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat
 from ptq_cli.quantizers import straight_through
-from ptq_cli.quantizers.scaled.calibrator import reduce_amax
 from ptq_cli.quantizers.scaled.float8_quantize import scaled_e4m3
 from ptq_cli.quantizers.scaled.scaled_quantize import (
     fake_quantize,
@@ -20,6 +19,7 @@ from ptq_cli.quantizers.scaled.scaled_quantize import (
     quantize,
 )
 from ptq_cli.quantizers.scaled.tensor_quant import fake_tensor_quant, tensor_quant
+from ptq_cli.quantizers.scaled.tensor_quantizer import reduce_amax
 from tests.each_case import each_case
 
 INF, NAN = float("inf"), float("nan")

@@ -110,13 +110,6 @@ def test_each_model_has_a_column(report: Report) -> None:
     assert compared.rows[-1] == ("size", "1 MB", "900 kB")
 
 
-def test_pytorch_has_a_column_where_it_was_evaluated(report: Report) -> None:
-    found = with_first(report, pytorch_value=0.831)
-    assert label_table(found).header[:4] == ("metric", "PyTorch", "float", "quantized")
-    assert label_table(found).rows[0][1] == "83.10 %"
-    assert several_tables([found, found])[0].rows[0][1:3] == ("83.10 %", "83.00 %")
-
-
 def test_a_drop_without_an_interval_says_why(report: Report) -> None:
     missing = measurement("mine", 0.5, 0.6, no_interval="it is <b>odd</b>")
     found = replace(report, metrics=(*report.metrics, missing))

@@ -9,8 +9,7 @@ import pytest
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import InvalidOnnxError, ParityError
 from ptq_cli.recipe.sections import ImageSettings, ModelSettings
-from ptq_cli.runtime.known_operators import require_known_opset
-from ptq_cli.setup.float_model import FloatModel, make_float_model, open_source
+from ptq_cli.setup.float_model import FloatModel, make_float_model, open_source, require_known_opset
 
 SOFTMAX = "(float[N,3,4] x) => (float[N,3,4] y) { y = Softmax<axis=1>(x) }"
 

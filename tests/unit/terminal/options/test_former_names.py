@@ -6,6 +6,7 @@ import pytest
 
 from ptq_cli.cli.main import run
 from ptq_cli.recipe.assignments import parse_assignments
+from ptq_cli.recipe.schema import FORMER_KEYS
 from ptq_cli.terminal.options.former_names import FORMER_COMMANDS, KEYS
 from tests.proposed_commands import require_proposals
 
@@ -45,10 +46,7 @@ USED = {
     "quantize m --latency": "--set evaluation.latency=true",
     "quantize m --restart": "--set run.restart=true",
     "quantize m --no-evaluate": "--set run.evaluate=false",
-    "export --weight-restarts": "leave it out; ptq_cli.quantizers.learn_centers takes it",
-    "export --weight-axis -1": "leave it out; the layer says its axis",
     "quantize m --checkpoint-every 5": "--set runtime.checkpoint_every=5",
-    "calibrate m --activation-axis conv*=1": "--set 'calibration.activation_axis.conv*=1'",
     "quantize m --max-regression": "--set gate.max_regression.NAME=VALUE",
     "export --include stages.*": "--set 'override=stages.*:quantize=true'",
     "export --exclude-op Gemm": "--set override=:op=Gemm,quantize=false",
@@ -88,11 +86,27 @@ def test_a_former_option_names_its_key_and_the_value_that_was_typed(capsys):
             parse_assignments(given)
 
 
+GONE = {
+    "calibrate m --activation-axis conv*=1": "calibration.activation_axis",
+    "evaluate --with-pytorch": "evaluation.with_pytorch",
+    "evaluate --accuracy-level 0": "runtime.accuracy_level",
+    "evaluate --thumbnails": "run.thumbnails",
+    "export --weight-restarts": "weights.restarts",
+    "export --weight-axis -1": "weights.axis",
+}
+
+
+def test_a_former_option_whose_key_is_gone_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, key in GONE.items():
+        assert run(words.split()) == 2, words
+        assert capsys.readouterr().err.endswith(f"hint: {FORMER_KEYS[key]}\n")
+
+
 def test_every_former_option_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     for name, keys in KEYS.items():
         option = f"--{name.replace('_', '-')}"
-        if name in ("accuracy_level", "restart", "evaluate", "thumbnails", "suffix"):
-            continue  # Keys that ptq bench measures several of, and that hold for one command.
+        if name in ("restart", "evaluate"):
+            continue  # Keys that hold for one command.
         run(["bench", option])
         said = capsys.readouterr().err
         assert f"there is no option '{option}'" not in said or f"--set {keys[0]}" in said
