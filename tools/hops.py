@@ -39,7 +39,7 @@ STARTS = {
     "batch to histogram": {("count_batches.py", "count_batches")},
     "amax to the file": {
         ("ranges.py", "decide_activations"),
-        ("activation_pairs.py", "insert_activation_pairs"),
+        ("quantize_graph.py", "insert_activation_pairs"),
     },
     "weight with --recover all": {
         ("site_parameters.py", "decide_weight"),
