@@ -17,10 +17,9 @@ Row = tuple[str, str, str]  # An option, the keys that it sets, and what it mean
 INTRODUCTION = """\
 # Commands
 
-Flags override `--recipe FILE`, which overrides `./ptq.toml`, which overrides the preset. Behind an option
-stands the key of the [recipe](recipe.md) that it sets; `--set KEY=VALUE` sets any key, and `ptq recipe keys`
-lists them. `ptq COMMAND --help` says more of each command. The examples are for a folder with a model, its
-data and a `ptq.toml` that names them.
+Flags override [recipes](recipe.md). Behind an option stands the key that it sets; `--set KEY=VALUE` sets any
+key, and `ptq recipe keys` lists them. `ptq COMMAND --help` says more of each command. The examples are for a
+folder with a model, its data and a `ptq.toml` that names them.
 
 ## Output
 
@@ -31,8 +30,7 @@ Results go to stdout, everything else to stderr: progress, notes, warnings, the 
   print only verdicts, warnings and paths. Files and exit status are the same.
 - `--debug` adds the traceback to an error.
 
-`--quiet` and `--debug` can be given before or after the command. `ptq --version` also shows plug-ins. Tables
-fit the terminal, or the width in `COLUMNS`.
+Tables fit the terminal, or the width in `COLUMNS`. `ptq --version` also shows plug-ins.
 
 In bash (4.4 or later), `eval "$(_PTQ_COMPLETE=bash_source ptq)"` in `~/.bashrc` completes commands, options
 and choices; zsh and fish have `zsh_source` and `fish_source`.
@@ -45,11 +43,11 @@ and choices; zsh and fish have `zsh_source` and `fish_source`.
 | 1 | a bug in ptq |
 | 2 | usage, recipe or input error: one line with a [code](errors.md), and a hint |
 | 3 | a limit failed |
-| 130 | interrupted by Ctrl-C; earlier outputs are unchanged |
-| 143 | interrupted by SIGTERM; earlier outputs are unchanged |
+| 130 | interrupted by Ctrl-C |
+| 143 | interrupted by SIGTERM |
 
-After 130 and 143, `calibrate`, `quantize`, `export`, `evaluate` and `tune` continue from their last
-checkpoint when they are run again. The status is the same if nobody reads the output.
+After 130 and 143 earlier outputs are unchanged, and `calibrate`, `quantize`, `export`, `evaluate` and `tune`
+continue from their last checkpoint when they are run again.
 """
 FOLDER = "project"
 # Where the examples run, and where those of some commands do; ``tools.pages.folders`` makes them.
@@ -170,8 +168,12 @@ def _shared_section() -> str:
 
 
 def _row(option: click.Option, context: click.Context) -> Row:
-    takes_recipe = any(item.name in ("recipe", "budget") for item in context.command.params)
-    return _spelling(option, context), _keys(option) if takes_recipe else "", _meaning(option)
+    command = context.command
+    takes_recipe = any(item.name in ("recipe", "budget") for item in command.params)
+    # What the command's function names itself is no setting, though one may have the same name.
+    own = inspect.signature(inspect.unwrap(command.callback)).parameters if command.callback else ()
+    keys = _keys(option) if takes_recipe and option.name not in own else ""
+    return _spelling(option, context), keys, _meaning(option)
 
 
 def _spelling(option: click.Option, context: click.Context) -> str:

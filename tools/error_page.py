@@ -12,9 +12,9 @@ INTRODUCTION = """\
 # Errors
 
 If an input cannot be used, a command prints one line with a code, one with a hint, and ends with status 2. In
-Python the error is a class of `ptq_cli.core.errors`, a subclass of `ptq_cli.PtqError` with `code`, `message`
-and `hint`. Status 1 with `bug in ptq` is an error in ptq itself: add `--debug`, which shows the traceback,
-and report it.
+Python the error is a subclass of `ptq_cli.PtqError` with `code`, `message` and `hint`, of
+`ptq_cli.core.errors`. Status 1 with `bug in ptq` is an error in ptq itself: report it with the traceback that
+`--debug` shows.
 """
 
 

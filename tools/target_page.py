@@ -16,10 +16,10 @@ from tools.tables import code, listed, table
 INTRODUCTION = """\
 # Targets
 
-A target is a [table of rules](decisions/0006-targets-as-tables.md): which operators a runtime computes in
-integers, and what a model must look like for that. `--target` takes a name, or a `.toml` file with [a table
-of your own](#write-a-target-from-scratch). A calibration can be exported for another target that quantizes no
-further tensors, as `tensorrt` after `ort-cpu`.
+A target is a table of rules: which operators a runtime computes in integers, and what a model must look like
+for that. `--target` takes a name, or a `.toml` file with [a table of your own](#write-a-target-from-scratch).
+A calibration can be exported for another target that quantizes no further tensors, as `tensorrt` after
+`ort-cpu`.
 
 <!-- folder: digits -->
 ```bash
@@ -33,11 +33,10 @@ ptq quantize model.onnx --data calib.npz --target tensorrt
 
 - **ort-cpu** follows the graphs that ONNX Runtime 1.31 makes.
 - **openvino** (`pip install 'ptq-cli[openvino]'`) follows those of OpenVINO 2026.4, on which `ptq evaluate`,
-  `verify`, `bench` and the gates run, in float32 where they are not integer
-  ([0007](decisions/0007-runtimes-and-float-formats.md)). `ptq analyze` runs on ONNX Runtime, and `--prefer
-  latency` is refused. On ARM, OpenVINO computes Convs whose input has another zero point than 0 in float, and
-  cannot compile a file of `ort-cpu` with padded channels of an image ("Convolution input precision should be
-  single"; [measured](../benchmarks/RESULTS.md#openvino-on-arm)).
+  `verify`, `bench` and the gates run, in float32 where they are not integer. `ptq analyze` runs on ONNX
+  Runtime, and `--prefer latency` is refused. On ARM, OpenVINO computes Convs whose input has another zero
+  point than 0 in float, and [cannot compile](../benchmarks/RESULTS.md#openvino-on-arm) a file of `ort-cpu`
+  with padded channels of an image.
 - **tensorrt** ([page](tensorrt.md)): the side of a residual Add that comes from a Conv stays float, so that
   Conv, Add and Relu are one kernel. Inputs and output of a Concat share one scale. Weights are floats behind
   a pair: the file is as large as float, the engine is not.
@@ -46,8 +45,7 @@ ptq quantize model.onnx --data calib.npz --target tensorrt
 
 Weights of LSTM, GRU and RNN are int8 without calibration; `tensorrt` keeps them in float. `ort-cpu` computes
 an LSTM from 32,768 weights in a direction on with DynamicQuantizeLSTM, which finds ranges at each run, and
-others in float; `kernel = ""` under `[op.LSTM]` computes all in float
-([0010](decisions/0010-weights-in-the-file.md)).
+others in float; `kernel = ""` under `[op.LSTM]` computes all in float.
 
 Tied tensors share one scale and zero point. `--exclude` and [`[[override]]`](recipe.md#override) keep layers
 in float or give them other integers; what the target cannot do is an error.
@@ -56,18 +54,16 @@ in float or give them other integers; what the target cannot do is an error.
 
 On x86 processors without VNNI (most of AMD before Zen 4, of Intel before Ice Lake) the kernels of ONNX
 Runtime and OpenVINO add two products of an unsigned activation and a signed weight in 16 bits, which
-saturate: 255 * 127 + 255 * 127 = 64,770, beyond 32,767. (Those for AVX and SSE alone add in 32 bits.) Only
-two weights of one sign whose magnitudes add up to more than 128 can do that. So `ort-cpu`, `openvino` and
+saturate if two weights of one sign have magnitudes of more than 128 together. (Those for AVX and SSE alone
+add in 32 bits.) So `ort-cpu`, `openvino` and
 `generic` (`weight.pair_sum = 128`) enlarge each channel's scale by what its worst pair needs: the sums are
 the same with VNNI and without, on ARM and in WebAssembly, at the same speed.
 
-That alone costs up to 1.3 dB on 17 of 18 networks, and 2.3 dB on one; how Convs are rounded, or recovery,
-makes up for it on most ([results](../benchmarks/RESULTS.md#weights-for-every-processor);
-[0025](decisions/0025-pairs-of-weights.md)). If all your processors have VNNI,
+That costs [up to 1.3 dB](../benchmarks/RESULTS.md#weights-for-every-processor) on most networks, which
+rounding, or recovery, wins back. If all your processors have VNNI,
 [`ort-cpu-vnni.toml`](../configs/README.md#targets) lets weights take the whole of 8 bits. `ptq verify` counts
-[in any file](verify.md#on-every-processor) what can saturate; [emulated
-processors](../CONTRIBUTING.md#emulated-processors) compare the sums each night. Rounding differs anyway:
-float operators in their last bits, and on ARM a QLinearAdd by a step.
+[in any file](verify.md#on-every-processor) what can saturate. Rounding differs anyway: float operators in
+their last bits, and on ARM a QLinearAdd by a step.
 
 ## Weights alone
 
@@ -83,8 +79,7 @@ For `--set activations.mode=dynamic` ([page](dynamic.md)):
 
 ## Write a target from scratch
 
-An accelerator with symmetric int8, int32 biases, a table for Sigmoid that gives uint8, a Relu within the
-operator before it, and products with 7 bits of a weight:
+An accelerator with a table for Sigmoid that gives uint8, and products with 7 bits of a weight:
 
 <!-- folder: cifar10_cnn -->
 <!-- file: my-npu.toml -->
@@ -92,7 +87,8 @@ operator before it, and products with 7 bits of a weight:
 {example}```
 
 ```bash
-ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15 ptq verify --target ./my-npu.toml
+ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15
+ptq verify --target ./my-npu.toml
 ```
 
 `ptq verify` checks the file against the table. `extends` starts from another table:
@@ -105,8 +101,7 @@ ptq quantize model.pt --data calib --target ./my-npu.toml --min sqnr_db=15 ptq v
 ptq inspect model.pt --target ./tensorrt-10.toml
 ```
 
-[`configs/targets`](../configs/README.md#targets) has files to copy. A mistake is an error that names file and
-key.
+[`configs/targets`](../configs/README.md#targets) has files to copy.
 
 ## Every key
 """

@@ -17,7 +17,6 @@ from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RECIPES, RUN,
 Examples:
   ptq analyze
   ptq analyze --layers 'stages.3.*' --samples 1000 --metric top1
-  ptq analyze --skip-layers 'stages.0.*' --top 20
   ptq analyze --no-sensitivity
   ptq analyze --model-explorer sqnr.json
 """,

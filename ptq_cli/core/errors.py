@@ -72,7 +72,7 @@ class PtqError(Exception):
 
 
 class NonFiniteActivationError(PtqError, code="PTQ-CALIB-001"):
-    """The model computed NaN or Inf; the message names the first tensor and the sample."""
+    """The model computed NaN or Inf."""
 
 
 class CalibrationFileError(PtqError, code="PTQ-CALIB-002"):
@@ -100,7 +100,7 @@ class IncompleteEvaluationError(PtqError, code="PTQ-EVAL-002"):
 
 
 class MergeError(PtqError, code="PTQ-MERGE-001"):
-    """The runs to merge are not shards of the same calibration or evaluation; the message says why."""
+    """The runs to merge are not shards of the same calibration or evaluation."""
 
 
 class OverlappingShardsError(PtqError, code="PTQ-MERGE-002"):
@@ -148,11 +148,11 @@ class LabelError(PtqError, code="PTQ-DATA-006"):
 
 
 class DamagedSampleError(PtqError, code="PTQ-DATA-007"):
-    """One sample cannot be decoded, such as a corrupt JPEG; the message names it."""
+    """One sample cannot be decoded, such as a corrupt JPEG."""
 
 
 class NonFiniteDataError(PtqError, code="PTQ-DATA-008"):
-    """The data holds NaN or Inf; the message names the input and the sample."""
+    """The data holds NaN or Inf."""
 
 
 class TokenizerError(PtqError, code="PTQ-TEXT-001"):
@@ -184,7 +184,7 @@ class TuneError(PtqError, code="PTQ-TUNE-001"):
 
 
 class UnreachableBudgetError(TuneError, code="PTQ-TUNE-002"):
-    """The held-out samples are too few to prove the budget, whatever model they are shown."""
+    """The held-out samples are too few to prove the budget."""
 
 
 class TimeBudgetError(TuneError, code="PTQ-TUNE-003"):
@@ -216,7 +216,7 @@ class ArchitectureError(PtqError, code="PTQ-MODEL-003"):
 
 
 class ExportError(PtqError, code="PTQ-MODEL-004"):
-    """PyTorch cannot turn the model into a graph; the message names the layer where it failed."""
+    """PyTorch cannot turn the model into a graph."""
 
 
 class InvalidOnnxError(PtqError, code="PTQ-MODEL-005"):
@@ -244,7 +244,7 @@ class ModelFolderError(PtqError, code="PTQ-MODEL-010"):
 
 
 class NothingToQuantizeError(PtqError, code="PTQ-PLAN-001"):
-    """The target quantizes none of the model's layers; the message says why."""
+    """The target quantizes none of the model's layers."""
 
 
 class TargetOverrideError(PtqError, code="PTQ-PLAN-002"):
@@ -276,7 +276,7 @@ class RecipeSyntaxError(PtqError, code="PTQ-RECIPE-001"):
 
 
 class RecipeKeyError(PtqError, code="PTQ-RECIPE-002"):
-    """The recipe has a key that ptq does not know; the message names the nearest known key."""
+    """The recipe has a key that ptq does not know."""
 
 
 class RecipeValueError(PtqError, code="PTQ-RECIPE-003"):
@@ -284,7 +284,7 @@ class RecipeValueError(PtqError, code="PTQ-RECIPE-003"):
 
 
 class UnknownNameError(PtqError, code="PTQ-RECIPE-004"):
-    """No metric, method, target, device, preset or tensor has this name; the message has the nearest one."""
+    """No metric, method, target, device, preset or tensor has this name."""
 
 
 class EntryPointError(PtqError, code="PTQ-ENTRY-001"):
@@ -324,7 +324,7 @@ class CasesError(PtqError, code="PTQ-CASES-001"):
 
 
 class AnswerError(PtqError, code="PTQ-CASES-002"):
-    """A device's answer is damaged, not finished, or holds NaN; the message says what is missing."""
+    """A device's answer is damaged, not finished, or holds NaN."""
 
 
 class OtherCasesError(PtqError, code="PTQ-CASES-003"):
@@ -332,11 +332,11 @@ class OtherCasesError(PtqError, code="PTQ-CASES-003"):
 
 
 class RuntimeFailedError(PtqError, code="PTQ-RUNTIME-001"):
-    """ONNX Runtime cannot load or run the model; the message includes its error."""
+    """ONNX Runtime cannot load or run the model."""
 
 
 class MemoryLimitError(PtqError, code="PTQ-RUNTIME-002"):
-    """``runtime.max_memory`` is too small for one sample and one tensor at a time; the hint has a limit."""
+    """``runtime.max_memory`` is too small for one sample and one tensor at a time."""
 
 
 class NoMemoryError(PtqError, code="PTQ-RUNTIME-004"):

@@ -26,11 +26,8 @@ OF_LATENCY = ("seconds", "runs", "profile", "top", "runtimes", "accuracy_levels"
     epilog="""\b
 Examples:
   ptq bench
-  ptq bench model.float.onnx model.int8.onnx --threads 1 --batch 8
   ptq bench float.onnx int8.onnx other.onnx --batch 1 --batch 8 --threads 1 --threads 2
   ptq bench float.onnx int8.onnx --profile --top 10
-  ptq bench model.onnx --data calib.npz --runs 200 --json
-  ptq bench --operators model.onnx -o this-machine.json
   ptq bench --operators model.onnx --data calib.npz --batch 8 --threads 2 -o server.json
   ptq export --prefer latency --set export.profile=server.json
 """,

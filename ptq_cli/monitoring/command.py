@@ -17,7 +17,6 @@ Examples:
   ptq drift today.npz
   ptq drift today.npz --inputs-only
   ptq drift today.npz --max-clipped 0.1% --min-expected-sqnr 25
-  ptq drift today.npz --run runs/resnet --json
 """,
 )
 @argument("data")

@@ -110,9 +110,8 @@ class ActivationSettings:
 
     mode: str | None = setting(
         None,
-        "`static`, which needs calibration data, quantizes activations with calibrated ranges, `dynamic` "
-        "with ranges found at each run; `float` quantizes weights only. `static` if not set. In an override "
-        "it is for what the matching layers read.",
+        "`static`, if not set, quantizes activations with calibrated ranges, `dynamic` with ranges found at "
+        "each run, `float` only weights. In an override it is for what the matching layers read.",
         choices=MODES,
     )
     granularity: str | None = setting(
@@ -325,16 +324,14 @@ class DataSettings:
 
     rename: dict[str, str] = setting(
         {},
-        "Model input by the name of an array in the data; `label` names the labels. Needed only where names "
-        "differ, and the model has several inputs or the data several arrays.",
+        "Model input by the name of an array in the data; `label` names the labels. A sole array needs none.",
     )
     batch_size: int = setting(32, "Samples per batch; it does not change the result.", low=1)
     batch_axis: dict[str, int | str] = setting(
         {},
         "Sample axis of inputs and outputs by name, where it is not the first: a number from 0, or `none` "
         "for an input that gets the whole array with each batch. `*` stands for all other inputs; with "
-        "`none` each item of the data is one step, run as it is. The arrays of the data have their samples "
-        "on the same axis.",
+        "`none` each item of the data is one step, run as it is.",
     )
     carry: dict[str, str] = setting(
         {},
@@ -403,8 +400,7 @@ class TextSettings:
     pack: bool | None = setting(
         None,
         "Join texts and cut them into windows, or make each text a sample. If not set, texts are joined "
-        "unless there are labels or pairs, tokens are masked, or the tokenizer puts tokens around each "
-        "text, as those of encoders do.",
+        "unless there are labels or pairs, tokens are masked, or the tokenizer puts tokens around each text.",
     )
     pairs: str = setting(
         "joined",
@@ -535,9 +531,8 @@ class TuneSettings:
 
     budget: dict[str, Limit] = setting(
         {},
-        "Largest drop per metric, or smallest value of a metric that compares the two models: `top1 = "
-        "0.005` is half a percentage point, `top1 = '0.5%'` is 0.5 % of the float model's value, `sqnr_db = "
-        "30` is at least 30 dB.",
+        "Largest drop per metric, as in `gate.max_drop`: `top1 = '0.5%'`; or smallest value of a metric that "
+        "compares the two models: `sqnr_db = 30`.",
     )
     time_budget: str = setting(
         "",

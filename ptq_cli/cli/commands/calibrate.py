@@ -27,7 +27,6 @@ from ptq_cli.terminal.options.shared_options import GLOBALS, RECIPES, RUN, once_
 Examples:
   ptq calibrate model.pt --arch model.py:build --data calib.npz
   ptq calibrate model.onnx --data images/ --set image.resize=224,224
-  ptq calibrate model.onnx --data images/ --recover equalize
   ptq calibrate model.onnx --data images/ --shard 2/8 --run run-2
   torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,

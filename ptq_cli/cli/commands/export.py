@@ -46,7 +46,6 @@ Examples:
   ptq export --recover round
   ptq export --reset
   ptq export --float model.pt -o float.onnx
-  ptq export --float model.pt --arch model.py:build --data calib.npz -o float.onnx
 """,
 )
 @option(

@@ -23,7 +23,6 @@ from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, set_option, s
     short_help="Check limits against a report.",
     epilog="""\b
 Examples:
-  ptq gate ptq-run/report.json --max-drop top1=0.01
   ptq gate ptq-run/report.json --max-drop top1=1% --max-size 1MB --strict
   ptq gate ptq-run/report.json --baseline old.json --max-regression top1=0.002
 

@@ -129,7 +129,6 @@ def command() -> None:
 Examples:
   ptq recipe init model.onnx
   ptq recipe init model.onnx --data calib.npz --eval-data eval.npz --force
-  ptq recipe init model.pt --arch model.py:build -o recipes/cpu.toml
 """,
 )
 @option(
@@ -216,7 +215,6 @@ def _show_checked(results: "Sequence[CheckedRecipe]", *, as_json: bool) -> None:
 Examples:
   ptq recipe keys
   ptq recipe keys weights
-  ptq recipe keys '*.samples' --json
 """,
 )
 @argument("pattern", required=False)

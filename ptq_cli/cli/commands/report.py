@@ -14,9 +14,7 @@ from ptq_cli.terminal.options.shared_options import GLOBALS, PATH, RUN, refuse_o
     epilog="""\b
 Examples:
   ptq report
-  ptq report --run runs/resnet
   ptq report old.json ptq-run/report.json
-  ptq report main/report.json branch/report.json --json
   ptq report runs/* --page compare.html
 """,
 )

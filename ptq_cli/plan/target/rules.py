@@ -39,17 +39,16 @@ class ActivationRule:
         format: ``"uint8"``, ``"int8"``, ``"uint16"`` or ``"int16"``.
         symmetric: the zero point is 0, or the middle of an unsigned format; no override may change it.
         simulated: formats that an override may ask for, and that are computed in float between a pair.
-        formats: further formats that a recipe may ask for and the target computes in integers, or in the
-            named float type: ``"float8e4m3fn"``.
-        mixed: an operator may read one of these formats and make another; otherwise it is then computed in
-            float.
+        formats: further formats that a recipe may ask for and the target computes in, such as
+            ``"float8e4m3fn"``.
+        mixed: an operator may read one of these formats and make another; otherwise it is float then.
         converted: an operator reads and makes one of these formats: a pair converts what it reads in another.
         dequantized_bytes: a Cast of bytes to floats is written as a DequantizeLinear with the scale 1, for a
             runtime without that Cast.
-        clipped: a recipe may ask for 2 to 7 bits: a Clip of the integers within a pair does not cost the
-            integer kernels around it.
-        channel_multiple: channels that a QuantizeLinear brings to a Conv, as those of an image, are padded to
-            a multiple of this number; 1 leaves them.
+        clipped: a recipe may ask for 2 to 7 bits: a Clip of the integers within a pair costs no
+            integer kernel.
+        channel_multiple: channels that a QuantizeLinear brings to a Conv are padded to a multiple of this
+            number; 1 leaves them.
     """
 
     format: str = "uint8"
@@ -80,22 +79,20 @@ class WeightRule:
         packed: the runtime unpacks INT4 and UINT4 (opset 21) at loading, so weights of 4 bits or fewer are
             stored two per byte.
         stored: ``"integers"``, behind a DequantizeLinear; ``"pairs"``: floats on the grid, behind a pair; or
-            ``"products"``: integers behind a Cast and a Mul by the scale, for runtimes that keep each
-            DequantizeLinear, with kind ``"stored"`` only.
+            ``"products"``: integers behind a Cast and a Mul by the scale, with kind ``"stored"`` only.
         blocks: weights of 4 bits or fewer may have one scale per block of an axis (opset 21), and are
             computed in float.
         formats: float types that a recipe may ask for instead of integers: ``"float8e4m3fn"``, stored behind
             a DequantizeLinear.
-        quantizes_floats: the runtime quantizes a float operator between quantized tensors itself. To keep one
-            in float, ptq leaves its result in float.
-        channel_multiple: channels between Convs are padded with zero weights to a multiple of this number,
-            which changes no result; 1 leaves them.
-        pair_sum: the largest sum of the magnitudes of two weights of one sign whose products a kernel adds in
-            16 bits: 128 cannot saturate, 0 is no limit.
+        quantizes_floats: the runtime quantizes a float operator between quantized tensors itself, so ptq
+            leaves its result in float.
+        channel_multiple: channels between Convs are padded with zero weights to a multiple of this number; 1
+            leaves them.
+        pair_sum: the largest sum of the magnitudes of two weights whose products a kernel adds in 16 bits:
+            128 cannot saturate, 0 is no limit.
         pair_orders: which weights are a pair: ``"across"``, if pairs of channels run on from one position of
             a filter to the next; ``"restart"``, if they start again at each.
-        preserve_sums: a Conv's weights are rounded so that their errors add up to 0 in each filter and
-            channel; otherwise to nearest.
+        preserve_sums: a Conv's weights are rounded so that their errors add up to 0; otherwise to nearest.
     """
 
     format: str = "int8"
@@ -165,30 +162,28 @@ class OpRule:
         output: ``"always"`` quantizes the output, ``"asked"`` only if another operator asks for it.
         outputs: ``"first"``, or ``"all"`` if every output of a ``"same"``, such as Split, shares the
             parameters.
-        fuses_wrongly: the runtime merges the operator, activation functions behind it and a quantization of
-            their result, and is wrong: that result stays in float.
+        fuses_wrongly: the runtime wrongly merges the operator, activation functions behind it and a
+            quantization of their result, which stays in float.
         ties: inputs and output of a ``"join"`` share one scale and zero point.
-        fused_behind: operators that a ``"join"`` is merged into as the only reader of their result; that
-            input stays float, the others are quantized.
+        fused_behind: operators that a ``"join"`` is merged into as their only reader; that input stays float.
         unit_attributes: attributes that must be 1, in each entry, for an integer kernel.
         equal_attributes: attributes that must have this value for an integer kernel.
         not_together: attributes that the integer kernel computes wrongly if all of them are set.
         pads_apart: zeros that count in a mean come from a Pad before the operator where the runtime's own
-            padding is wrong: if the zero point of what it pads is not 0, and with ``ceil_mode``.
+            padding is wrong.
         bias_for_floats: a result that is read in float needs a bias that is not 0; a tiny one is written.
         volume_groups_unpadded: a convolution with three spatial axes, groups and padding has no right integer
             kernel, unless each channel has one filter.
         not_read_by: operators before which a ``"join"`` along another axis than the last, or a product with
             a batch of matrices, stays float.
-        merged_by: operators that the runtime merges this one into, in float, as the only readers of its
-            result; a quantized output keeps them apart.
+        merged_by: operators that the runtime merges this one into, in float, as its only readers; a quantized
+            output keeps them apart.
         clamp_asks: before a Relu or Clip there is an integer kernel only if the Clip's result is quantized.
         integer_kernel: false if the weight is stored as integers but computed in float.
         formats: the formats that there is a kernel for, if not all of the target's.
         fewest_channels: by format, input and output channels that a kernel needs at least.
         largest_filter: by format, values that a Conv's filter may have at most.
-        zero_point_above: no zero point of the activations that a constant weight meets is the least integer,
-            for a runtime whose kernel is wrong then.
+        zero_point_above: no zero point of the activations that a constant weight meets is the least integer.
         result: a format for the operator's result, in place of the target's.
         fixed: by format, the scale and zero point that a kernel's result has, whatever a calibration says.
         weights: a format for the operator's weight, in place of the target's.
@@ -199,11 +194,10 @@ class OpRule:
             or ``"ConvInteger"``.
         dynamic_note: why an override has to ask for that; empty if it is always done.
         note: the reason to show if the operator or the weight is computed in float nevertheless.
-        float_form: an equivalent operator to write in float before one of ``float_form_before``, with which
-            the runtime would merge this one into a slower kernel.
+        float_form: an equivalent operator to write in float before one of ``float_form_before``, which the
+            runtime would merge into a slower kernel.
         float_form_before: those operators.
-        join_axes: in float, the axes behind its own are joined by a Reshape, for a runtime that transposes
-            slowly.
+        join_axes: in float, the axes behind its own are joined by a Reshape.
         image_axis: over the last of three axes it computes in float, and is written for four, for a runtime
             that is wrong for three.
         integer_form: how a ``"join"`` without a kernel is written in operators that have one:
@@ -275,16 +269,15 @@ class Target:
         runtime: what executes its models for ptq: ``"onnxruntime"``, ``"openvino"``, or ``"qnn"``, the
             simulator of HTP.
         pairs_as_written: ONNX Runtime in the place of ``runtime`` computes pairs in float, as they are
-            written, because its own integer kernels are wrong on some of the target's grids.
+            written.
         float_types: types of what is not quantized: ``"float32"``, and ``"float16"`` if the runtime computes
             in the types of the file.
-        runtime_operators: allow operators of ONNX Runtime's own where they are faster, such as QuickGelu for
-            ``x * sigmoid(x)``; no other runtime reads the model then.
-        shifts_wrongly: a quantization that the runtime merges with a constant vector in front of it, added or
-            multiplied to what others read, too, is wrong: that result stays in float.
+        runtime_operators: allow operators of ONNX Runtime's own where they are faster, such as QuickGelu; no
+            other runtime reads the model then.
+        shifts_wrongly: a result that the runtime wrongly merges with an Add or Mul of a constant vector in
+            front of it stays in float.
         static_shapes: no dimension of an input may be open: ``model.input_shape.batch=1`` closes that of the
-            samples
-            in the quantized model.
+            samples.
         extends: the name of a target of ptq, whose table this one changes key by key; a list replaces the
             list there.
 
