@@ -60,9 +60,6 @@ def choose_forms(
         by_form = [f"{n} in {form}" for form, n in Counter(forms.values()).items()]
         text = f"recurrent layers: {', '.join(by_form)}: worst output from {before:.1f} to {after:.1f} dB"
         context.tell(text)
-    if forms:
-        by_form = [f"{counted(n, 'layer')} in {form}" for form, n in Counter(forms.values()).items()]
-        context.tell(f"forms: {', '.join(by_form)}: worst output from {before:.1f} to {after:.1f} dB")
     return measured.placed(forms), ChosenForms(before=before, after=after, samples=count, forms=forms)
 
 
