@@ -19,6 +19,7 @@ from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.latency.measure_profile import prefer_latency
 from ptq_cli.models.files.mapped_constants import ConstantsFile, mapped
 from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel
+from ptq_cli.placement.fastest_placement import MachineProfile
 from ptq_cli.placement.noisy_layers import without_noisy_forms
 from ptq_cli.placement.placed_graph import Placement, place
 from ptq_cli.placement.ranges import (
@@ -60,6 +61,7 @@ from ptq_cli.recover.layer_state import bias_values
 from ptq_cli.recover.quantized_layer import DecidedModel, QuantizedLayer, quantized_layers, with_opset
 from ptq_cli.recover.range_choice import choose_ranges
 from ptq_cli.recover.recovery_context import RecoveryContext
+from ptq_cli.recover.recovery_effects import GOAL_DB, ChosenForms, FloatLayers, RangesByEffect
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -237,57 +239,100 @@ def decided_model(source: CalibratedModel, context: RecoveryContext | None) -> D
         latency = prefer_latency(graph, placement.plan, resolved, progress)
         models.asked = replace(models.asked, faster=latency.in_float)
         placement = models.placed(models.asked)
-    ranges, float_layers, forms = None, None, None
-    rungs = recovery_rungs(recipe.recovery)
-    if context is not None and not rungs and not float_model.is_apart:
-        with context.interruptions.rung() as stop:
-            placement, forms = choose_forms(context, models, placement, stop)
-        rungs = () if forms.is_enough else (RANGES, IN_FLOAT)
-    if context is not None and RANGES in rungs:
-        with context.interruptions.rung() as stop:
-            placement, ranges = choose_ranges(context, models.build, placement, stop)
-    if context is not None and IN_FLOAT in rungs and not context.interruptions.stopped:
-        models.ranged = placement
-        limits = FloatLimits(
-            slower=recipe.recovery.float_time,
-            profile=latency.profile if latency is not None else None,
-            could_be_dynamic=_could_be_dynamic(graph, placement.plan, resolved),
-        )
-        known = ranges.reached if ranges is not None else math.nan
-        with context.interruptions.rung() as stop:
-            placement, float_layers = choose_float_layers(
-                context, models, placement, limits, stop, known=known
-            )
+    recovered = _Recovered(placement)
+    if context is not None:
+        profile = latency.profile if latency is not None else None
+        recovered = _recovered(context, models, placement, profile)
+    placement = recovered.placement
     decided = models.decide(graph, placement, keep)
     work = multiply_accumulates(decided.model).counts
     return replace(
         decided,
         latency=latency,
-        ranges=ranges,
-        float_layers=float_layers,
-        forms=forms,
+        ranges=recovered.ranges,
+        float_layers=recovered.float_layers,
+        forms=recovered.forms,
         work=work,
         begun=begun,
     )
+
+
+@dataclass(frozen=True)
+class _Recovered:
+    """A placement, and what the rungs before the weights did to it."""
+
+    placement: Placement
+    forms: ChosenForms | None = None
+    ranges: RangesByEffect | None = None
+    float_layers: FloatLayers | None = None
+
+    @property
+    def reached(self) -> float:
+        """SQNR of the worst output but for what the weights lose, in dB."""
+        return self.float_layers.after if self.float_layers is not None else -math.inf
+
+
+def _recovered(
+    context: RecoveryContext, models: "_Models", placement: Placement, profile: MachineProfile | None
+) -> _Recovered:
+    """Run the rungs that are asked for, or, where none is, those that an output below 20 dB takes."""
+    source = models.source
+    rungs, interruptions = recovery_rungs(source.resolved.recipe.recovery), context.interruptions
+    found = _Recovered(placement)
+    if not rungs and not source.float_model.is_apart:
+        with interruptions.rung() as stop:
+            placement, forms = choose_forms(context, models, placement, stop)
+        found = _Recovered(placement, forms)
+        if forms.is_enough or interruptions.stopped:
+            return found
+        # A few layers in float are mostly enough, and found in a quarter of the time that ranges take.
+        found = _with_float_layers(context, models, found, profile)
+        if found.reached >= GOAL_DB or interruptions.stopped:
+            return found
+    start = replace(found, placement=placement, float_layers=None)
+    if RANGES in rungs or found.forms is not None:
+        with interruptions.rung() as stop:
+            ranged, ranges = choose_ranges(context, models.build, placement, stop)
+        start = replace(start, placement=ranged, ranges=ranges)
+    if (IN_FLOAT not in rungs and found.forms is None) or interruptions.stopped:
+        return start
+    again = _with_float_layers(context, models, start, profile)
+    return again if found.forms is None or again.reached > found.reached else found
+
+
+def _with_float_layers(
+    context: RecoveryContext, models: "_Models", found: _Recovered, profile: MachineProfile | None
+) -> _Recovered:
+    source, ranges = models.source, found.ranges
+    models.ranged = found.placement
+    limits = FloatLimits(
+        slower=source.resolved.recipe.recovery.float_time,
+        profile=profile,
+        could_be_dynamic=_could_be_dynamic(source.graph, found.placement.plan, source.resolved),
+    )
+    known = ranges.reached if ranges is not None else math.nan
+    with context.interruptions.rung() as stop:
+        placement, layers = choose_float_layers(context, models, found.placement, limits, stop, known=known)
+    return replace(found, placement=placement, float_layers=layers)
 
 
 class _Models:
     """Quantized models of one calibration, by their placement."""
 
     def __init__(self, source: CalibratedModel, memory: Memory | None) -> None:
-        self._source, self._memory = source, memory
+        self.source, self._memory = source, memory
         self.calibration = with_moved_statistics(source.calibration, source.graph.graph)
         self.asked = tensor_recipe(source.resolved.recipe)
         self.ranged: Placement | None = None
 
     @cached_property
     def _plan(self) -> Plan:
-        source = self._source
+        source = self.source
         return source.plan if source.plan is not None else make_plan(source.graph, source.resolved.target)
 
     def placed(self, asked: TensorRecipe) -> Placement:
         """Return the placement of what is asked for."""
-        source = self._source
+        source = self.source
         return place(source.graph, self._plan, source.resolved.target, asked, self.calibration)
 
     def with_forms(self, in_float: Mapping[str, str], products: frozenset[str]) -> Placement:
@@ -304,7 +349,7 @@ class _Models:
 
     def build(self, placed: Placement) -> tuple[ir.Model, Plan]:
         """Return the quantized graph of a placement, and its plan."""
-        float_model = self._source.float_model
+        float_model = self.source.float_model
         if float_model.size >= SMALLEST_MAPPED:  # Earlier trials are cycles, which nothing looks for here.
             gc.collect()
         trial = self.decide(float_model.load(), placed, in_memory)
@@ -313,7 +358,7 @@ class _Models:
 
     def decide(self, model: ir.Model, placement: Placement, keep: WeightStorage) -> DecidedModel:
         """Decide the parameters of a placement."""
-        settings, target = placement.settings, self._source.resolved.target
+        settings, target = placement.settings, self.source.resolved.target
         calibration = with_statistics_of_parts(self.calibration, placement.plan, model.graph)
         require_ranges(placement.plan, calibration)
         decisions = decide_activations(
@@ -330,7 +375,7 @@ class _Models:
         found = raise_zero_points(model, placement.plan, target, found) | on_own_grid
         plan = without_noisy_forms(model, placement.plan, found, calibration)
         plan = expose_clamps(model, plan, on_own_grid)
-        model = with_opset(model, placement.opset, self._source.run.float_model.name)
+        model = with_opset(model, placement.opset, self.source.run.float_model.name)
         quantizers, memory = placement.quantizers, self._memory
         if memory is not None:
             quantizers = {site: RememberedQuantizer(own, memory) for site, own in quantizers.items()}
