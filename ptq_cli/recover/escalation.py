@@ -17,7 +17,7 @@ from ptq_cli.recover.recovery_effects import GOAL_DB, ChosenForms
 
 # A layer computes in integers, multiplies integer weights as floats, or is left as it is. The first is the
 # fastest by far, and the second as large.
-INTEGERS, PRODUCT, IN_FLOAT = "integers", "integer weights, computed in float", "float"
+INTEGERS, PRODUCT, IN_FLOAT = "integers", "float with integer weights", "float"
 MOST_LAYERS = 12  # recurrent layers that are decided one by one: each takes up to two models more
 LEAST_GAIN_DB = 0.5  # what a slower or a larger form of all of them has to gain
 REASON = "computed in float: in integers it costs the outputs more than it saves time"
