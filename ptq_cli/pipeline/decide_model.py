@@ -54,8 +54,8 @@ from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import IN_FLOAT, RANGES, ROW
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY
+from ptq_cli.recover.escalation import QUICK_WORK, choose_forms
 from ptq_cli.recover.escalation import REASON as FORM_REASON
-from ptq_cli.recover.escalation import choose_forms
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers
 from ptq_cli.recover.layer_state import bias_values
 from ptq_cli.recover.quantized_layer import DecidedModel, QuantizedLayer, quantized_layers, with_opset
@@ -291,8 +291,10 @@ def _recovered(
             return found
     start = replace(found, placement=placement, float_layers=None)
     if RANGES in rungs or found.forms is not None:
+        # What nobody asked for may take half a minute.
+        own = replace(context, most_work=QUICK_WORK) if found.forms is not None else context
         with interruptions.rung() as stop:
-            ranged, ranges = choose_ranges(context, models.build, placement, stop)
+            ranged, ranges = choose_ranges(own, models.build, placement, stop)
         start = replace(start, placement=ranged, ranges=ranges)
     if (IN_FLOAT not in rungs and found.forms is None) or interruptions.stopped:
         return start

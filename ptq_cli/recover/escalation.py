@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import onnx_ir as ir
@@ -12,6 +12,7 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recover.float_layers import JUDGED_ON, WANTED_DB, judge_of_worst
+from ptq_cli.recover.output_noise import Noise, lowest_of
 from ptq_cli.recover.recovery_context import RecoveryContext
 from ptq_cli.recover.recovery_effects import GOAL_DB, ChosenForms
 
@@ -19,9 +20,11 @@ from ptq_cli.recover.recovery_effects import GOAL_DB, ChosenForms
 # fastest by far, and the second as large.
 INTEGERS, PRODUCT, IN_FLOAT = "integers", "float with integer weights", "float"
 MOST_LAYERS = 12  # recurrent layers that are decided one by one: each takes up to two models more
+QUICK_WORK = 3e11  # multiply-accumulates of candidates for ranges: about half a minute of one core with AVX2
 LEAST_GAIN_DB = 0.5  # what a slower or a larger form of all of them has to gain
 REASON = "computed in float: in integers it costs the outputs more than it saves time"
 
+FLOATS_OF_OUTPUTS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 _Forms = Mapping[str, str]
 
 
@@ -43,7 +46,8 @@ def choose_forms(
     A model that has 20 dB as it is stays as it is. Integers of an LSTM have one scale for what each step
     reads: a signal with a long tail, such as the power of speech, leaves it a few steps.
     """
-    judge, count = judge_of_worst(context, context.float_model.load(), JUDGED_ON)
+    floats = context.float_model.load()
+    judge, count = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
     measured = _Measured(models, judge)
     before = measured(placement)
     if before < GOAL_DB:
@@ -54,13 +58,31 @@ def choose_forms(
     names = list(dict.fromkeys(site.node for site in placement.plan.weights if site.kernel))
     if before >= GOAL_DB or not names:
         return placement, ChosenForms(before=before, after=before, samples=count, forms={})
-    search = _FormSearch(context, measured, _sized(names, placement.plan, context.float_model.load()), stop)
+    search = _FormSearch(context, measured, _sized(names, placement.plan, floats), stop)
     forms, after = search.fastest(before)
     if forms:
         by_form = [f"{n} in {form}" for form, n in Counter(forms.values()).items()]
         text = f"recurrent layers: {', '.join(by_form)}: worst output from {before:.1f} to {after:.1f} dB"
         context.tell(text)
     return measured.placed(forms), ChosenForms(before=before, after=after, samples=count, forms=forms)
+
+
+def lowest_of_floats(model: ir.Model) -> Callable[[Sequence[Noise]], float]:
+    """A measure of noise: SQNR of the worst output of floats, in dB.
+
+    Edge case:
+        If the shape of one depends on its values, or they are not finite, nothing is known: infinitely many.
+        What integers lose is not told in dB.
+    """
+    tensors = [value for value in model.graph.outputs if not isinstance(value.type, ir.SequenceType)]
+    chosen = [number for number, value in enumerate(tensors) if value.dtype in FLOATS_OF_OUTPUTS]
+
+    def lowest(pieces: Sequence[Noise]) -> float:
+        kept = [[piece[number] for number in chosen] for piece in pieces]
+        known = all(math.isfinite(signal) and noise != math.inf for piece in kept for signal, noise in piece)
+        return lowest_of(kept) if known else math.inf
+
+    return lowest
 
 
 class _Measured:

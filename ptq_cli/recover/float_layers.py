@@ -26,7 +26,7 @@ from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.declaration import ROW
-from ptq_cli.recover.output_noise import NoiseJudge, lowest_of, model_sqnr
+from ptq_cli.recover.output_noise import Noise, NoiseJudge, lowest_of, model_sqnr
 from ptq_cli.recover.range_choice import grids_of
 from ptq_cli.recover.range_effects import row_noise, tensor_noise
 from ptq_cli.recover.recovery_context import MOST_WORK, RecoveryContext, few, sample_work, samples_in
@@ -382,7 +382,12 @@ def reached_sqnr(context: RecoveryContext, found: FloatLayers, made: ir.Model | 
     return replace(found, reached=outputs_sqnr(serialize(made)))
 
 
-def judge_of_worst(context: RecoveryContext, floats: ir.Model, most: int) -> tuple[NoiseJudge, int]:
+def judge_of_worst(
+    context: RecoveryContext,
+    floats: ir.Model,
+    most: int,
+    of: Callable[[Sequence[Noise]], float] = lowest_of,
+) -> tuple[NoiseJudge, int]:
     """Return the judge of the worst output, and its number of samples: those held out come first."""
     data, samples = context.data, context.data.samples[0]
     if most > JUDGED_FAR_ON:
@@ -394,7 +399,7 @@ def judge_of_worst(context: RecoveryContext, floats: ir.Model, most: int) -> tup
         context.float_model,
         pieces,
         threads=context.machine.threads,
-        of=lowest_of,
+        of=of,
         known=data.known_outputs,
         name=f"{_STAGE} {count}",
     )

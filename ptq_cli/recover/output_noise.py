@@ -138,7 +138,9 @@ def _sums(one: Array, other: Array) -> tuple[float, float]:
         parts = [_sums(one[row : row + 1], other[row : row + 1]) for row in range(len(one))]
         return math.fsum(signal for signal, _ in parts), math.fsum(noise for _, noise in parts)
     values = one.astype(np.float64)
-    return float(np.sum(values * values)), float(np.sum((values - other.astype(np.float64)) ** 2))
+    with np.errstate(invalid="ignore"):  # of two infinities
+        noise = np.sum((values - other.astype(np.float64)) ** 2)
+    return float(np.sum(values * values)), float(noise)
 
 
 def _share(sums: Iterable[tuple[float, float]]) -> float:

@@ -89,7 +89,7 @@ def choose_ranges(
         for source, found in tried.items()
         if not found.has_few_bits  # With few bits there is no choice by effect.
     }
-    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
+    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs), context.most_work)
     pieces = few(samples.fit, data.inputs, most)
     context.progress(RunProgress(_STAGE, 0, None))
     # The float model is cut at the same tensors, whatever is quantized of it.
@@ -160,12 +160,12 @@ def most_unlike(
 
 
 def affordable(
-    grids: Mapping[str, Sequence[QuantParameters]], work: float
+    grids: Mapping[str, Sequence[QuantParameters]], work: float, most: float = MOST_WORK
 ) -> tuple[dict[str, Sequence[QuantParameters]], int]:
     """Return the tensors that are measured, and on how many samples.
 
     ``work`` is in multiply-accumulates of the model for one sample; half of them run again for each
-    candidate.
+    candidate, and all may take ``most``.
 
     Example:
         >>> from ptq_cli.core.formats import BY_NAME
@@ -179,7 +179,7 @@ def affordable(
     measured = most_unlike(grids, _MOST_TENSORS)
     candidates = sum(map(len, measured.values()))
     for samples in (MEASURED_ON if choices <= _MOST_TENSORS else TOGETHER, TOGETHER, 1):
-        if candidates * samples * work / 2 <= MOST_WORK:
+        if candidates * samples * work / 2 <= most:
             return measured, samples
     return {}, 1
 

@@ -137,6 +137,7 @@ def escalates(resolved: Resolved) -> bool:
         and are_plain(recipe.weights, recipe.activations)
         and recipe.weights.bits in (None, BYTE)
         and recipe.amax == AmaxSettings()
+        and not recipe.calibration.allow_nonfinite
         and all(item.quantize is not None for item in recipe.override)
         and recipe.export.prefer == ACCURACY
         and target.runtime == ONNXRUNTIME
@@ -382,6 +383,7 @@ class RecoveryContext:
         folder: where tensors wait that do not fit into memory.
         checkpoint: the file that an interrupted recovery continues from; None for none.
         every: seconds between two checkpoints.
+        most_work: multiply-accumulates that candidates of ranges may take.
     """
 
     float_model: StoredModel
@@ -394,6 +396,7 @@ class RecoveryContext:
     interruptions: Interruptions
     checkpoint: Path | None = None
     every: float = 0.0
+    most_work: float = MOST_WORK
 
     def tell(self, note: str) -> None:
         """Say something of the recovery."""

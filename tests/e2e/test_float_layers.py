@@ -192,7 +192,7 @@ def test_all_leaves_out_a_search_of_minutes_where_weights_lose_little(quantize_g
 
 
 def test_no_further_samples_judge_where_ranges_leave_no_doubt(quantize, monkeypatch):
-    monkeypatch.setattr(float_layers, "_judge", None)
+    monkeypatch.setattr(float_layers, "judge_of_worst", None)
     found = quantize(loud=1.0, recover=["ranges", "float"]).float_layers
     assert found.before == found.after >= 30.0
     assert found.layers == ()
