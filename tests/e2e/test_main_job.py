@@ -14,9 +14,7 @@ from ptq_cli.runtime.engine_registry import count_kernels
 
 MODELS = (
     "model.pt",
-    "model.torchscript.pt",
-    pytest.param("model.pt2", marks=pytest.mark.nightly),
-    "model.onnx",
+    *(pytest.param(f"model.{kind}", marks=pytest.mark.nightly) for kind in ("torchscript.pt", "pt2", "onnx")),
 )
 
 

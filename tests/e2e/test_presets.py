@@ -1,4 +1,4 @@
-"""Every preset on both sample models, from one calibration each."""
+"""Every preset on both sample models, from one calibration each; ``test_quantizers.py`` has them by day."""
 
 import json
 import shutil
@@ -26,7 +26,10 @@ IN_BLOCKS = ("w2_block32", "w4_block32", "w4_block128", "w8_block32")  # ``test_
 LARGEST = {"w4": 0.24, "w8": 0.36}  # Share of the float file
 
 
-@pytest.fixture(params=[pytest.param(SAMPLES[0], marks=pytest.mark.nightly), SAMPLES[1]])
+pytestmark = pytest.mark.nightly
+
+
+@pytest.fixture(params=SAMPLES)
 def sample(request: pytest.FixtureRequest, samples: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = samples / request.param
     monkeypatch.chdir(folder)
@@ -71,7 +74,6 @@ def test_every_preset_keeps_what_the_model_knows(sample, request, ptq):
         assert (export["kernels"]["floating"]["Gemm"] == 0) is (preset != "codebook_w4")
 
 
-@pytest.mark.nightly
 def test_every_preset_loses_at_most_one_point_on_all_data(sample: Path, ptq: Any) -> None:
     assert ptq("calibrate --run presets").status == 0
     for preset, (_, metrics) in exported_and_evaluated(ptq, "").items():
