@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from ptq_cli.core.errors import NothingToQuantizeError, StaleCalibrationError
-from ptq_cli.core.process import INTERRUPTED
+from ptq_cli.evaluation.document.ladder import LADDER_INTERRUPTED
 from ptq_cli.evaluation.interval import Flips
 from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.tuning.budget_reach import LEVEL
@@ -162,7 +162,7 @@ def test_rungs_that_take_their_share_of_the_time_leave_the_rest_to_layers_in_flo
 
 
 @pytest.mark.parametrize(
-    ("error", "stopped"), [(TimeIsOverError(), NO_MORE_TIME), (KeyboardInterrupt(), INTERRUPTED)]
+    ("error", "stopped"), [(TimeIsOverError(), NO_MORE_TIME), (KeyboardInterrupt(), LADDER_INTERRUPTED)]
 )
 def test_a_candidate_that_is_cut_short_leaves_the_best(error, stopped):
     subject = Scripted({Candidate(): (20.0, 90, 90)}, fails={RANGES: error})
@@ -183,7 +183,7 @@ def test_an_interrupt_of_the_last_look_leaves_the_best():
             raise KeyboardInterrupt
 
     climb = climbed(Cut({Candidate(): (20.0, 90, 90)}))
-    assert (climb.stopped, climb.chosen, climb.met) == (INTERRUPTED, 0, False)
+    assert (climb.stopped, climb.chosen, climb.met) == (LADDER_INTERRUPTED, 0, False)
 
 
 @pytest.mark.parametrize(
