@@ -1,4 +1,4 @@
-"""Every preset on both sample models, from one calibration each; ``test_quantizers.py`` has them by day."""
+"""Every preset on both sample models, and their recipes; ``test_quantizers.py`` has the presets by day."""
 
 import json
 import shutil
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ptq_cli.recipe.recipe_layers import preset_names
+from tests.e2e.conftest import Ptq
 
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 LEAST = {  # SQNR in dB; on the whole sets they are 2 to 4 higher
@@ -79,3 +80,16 @@ def test_every_preset_loses_at_most_one_point_on_all_data(sample: Path, ptq: Any
     for preset, (_, metrics) in exported_and_evaluated(ptq, "").items():
         assert metrics["sqnr_db"]["quantized_value"] > LEAST[preset] + 1, preset
         assert metrics["top1"]["drop"] < 0.01, preset
+
+
+RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cifar10_cnn", "shakespeare_language_model", "shapes_detector", "spoken_digits_transformer", "w4a8"],
+)
+def test_a_recipe_of_a_sample_runs_and_holds_its_limits(name: str, tmp_path: Path, ptq: Ptq) -> None:
+    outcome = ptq("quantize", "--recipe", str(RECIPES / f"{name}.toml"), "--run", str(tmp_path / "run"))
+    assert outcome.status == 0, outcome
+    assert (tmp_path / "run" / "report.html").is_file()
