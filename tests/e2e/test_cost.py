@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper, parser
 
 from ptq_cli.collectors.calibration_file import load_calibration, statistics_digest
+from tests.graphs import parsed
 
 COST = """
 import re, sys, time
@@ -20,7 +20,10 @@ peak = re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read()).group
 print("cost", time.process_time(), int(peak) * 1024, file=sys.stderr)
 sys.exit(status)
 """
-WIDTH = 8
+TENSORS, WIDTH = 1_000, 8
+
+# By day ``test_linear_growth.py`` counts calls, and ``test_memory_plan.py`` plans below a limit.
+pytestmark = pytest.mark.nightly
 
 
 def calibrate(folder: Path, words: str) -> tuple[subprocess.CompletedProcess[str], float, int]:
@@ -33,10 +36,8 @@ def calibrate(folder: Path, words: str) -> tuple[subprocess.CompletedProcess[str
 
 
 def save(folder: Path, graph: str, weights: list[np.ndarray], x: np.ndarray) -> None:
-    model = parser.parse_model(f'<ir_version: 10, opset_import: ["": 20]> g {graph}')
-    tensors = [numpy_helper.from_array(each.astype(np.float32), f"w{at}") for at, each in enumerate(weights)]
-    model.graph.initializer.extend(tensors)
-    onnx.save(model, folder / "model.onnx")
+    constants = {f"w{at}": each.astype(np.float32) for at, each in enumerate(weights)}
+    onnx.save(parsed(graph, constants, opset=20, ir_version=10), folder / "model.onnx")
     np.save(folder / "x.npy", x.astype(np.float32))
 
 
@@ -49,21 +50,19 @@ def save_chain(folder: Path, layers: int) -> None:
     save(folder, graph, weights, random.normal(size=(64, WIDTH)))
 
 
-@pytest.mark.parametrize("tensors", [150, pytest.param(1_000, marks=pytest.mark.nightly)])
-def test_many_tensors_take_little_each(tmp_path: Path, tensors: int) -> None:
+def test_many_tensors_take_little_each(tmp_path: Path) -> None:
     save_chain(tmp_path, 1)
     one, seconds_of_one, bytes_of_one = calibrate(tmp_path, "--set data.batch_size=16 --run one")
-    save_chain(tmp_path, tensors)
+    save_chain(tmp_path, TENSORS)
     many, seconds, peak = calibrate(tmp_path, "--set data.batch_size=16 --run many")
     assert one.returncode == many.returncode == 0, many.stderr
     found = load_calibration(tmp_path / "many/calibration.safetensors").statistics
-    assert len(found) == tensors
+    assert len(found) == TENSORS
     assert all(item.count == 64 * WIDTH and item.high > item.low for item in found.values())
-    assert peak - bytes_of_one < 160_000 * tensors
-    assert seconds - seconds_of_one < 0.015 * tensors
+    assert peak - bytes_of_one < 160_000 * TENSORS
+    assert seconds - seconds_of_one < 0.015 * TENSORS
 
 
-@pytest.mark.nightly  # By day ``tests/unit/runtime/tapping/test_memory_plan.py`` has the plan.
 def test_the_peak_stays_below_the_least_that_is_possible(tmp_path: Path) -> None:
     """Of a model whose tensors are large beside its weights: 12 of 4 MB for each sample."""
     random = np.random.default_rng(3)

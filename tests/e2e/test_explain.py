@@ -232,6 +232,7 @@ def test_a_sample_model(digits: Path, ptq: Any) -> None:
         assert ptq("inspect", "--tensor", tensor["name"], "--run", "explained").status == 0
 
 
+@pytest.mark.nightly
 def test_a_terminal_without_unicode_gets_plain_characters(folder, real_ptq):
     result = real_ptq(
         "inspect", "--tensor", "relu", cwd=folder, env={**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import numpy_helper, parser
 
 import ptq_cli
 from ptq_cli.core.errors import FixedInputError, StaleCalibrationError
 from tests.e2e.conftest import operators
 from tests.each_case import each_case, table
+from tests.graphs import parsed
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning"
@@ -37,11 +37,8 @@ Ptq = Callable[..., Any]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    model = onnx.parser.parse_model(VOICE)
-    for name in ("w16", "w8"):
-        weight = RANDOM.standard_normal((32, 4)).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weight, name))
-    onnx.save(model, "voice.onnx")
+    weights = {name: RANDOM.standard_normal((32, 4)).astype(np.float32) for name in ("w16", "w8")}
+    onnx.save(parsed(VOICE, weights), "voice.onnx")
     x = RANDOM.standard_normal((12, 32)).astype(np.float32)
     np.savez("calib.npz", input=x)
     np.savez("with_sr.npz", input=x, sr=np.full(12, 8000))
@@ -184,13 +181,9 @@ RATES = """(float[N,1,64] x, int64 sr) => (float[N,3] y) {
 
 def saved(folder: Path) -> Path:
     random = np.random.default_rng(5)
-    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 16]> g {RATES}')
     shapes = {"conv_high": (4, 1, 3), "conv_low": (4, 1, 3), "out_high": (4, 3), "out_low": (4, 3)}
-    proto.graph.initializer.extend(
-        numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
-        for name, shape in shapes.items()
-    )
-    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+    weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    onnx.save(parsed(RATES, weights, opset=16), folder / "model.onnx")
     np.savez(folder / "data.npz", x=random.standard_normal((32, 1, 64)).astype(np.float32))
     return folder / "model.onnx"
 

@@ -102,6 +102,7 @@ def test_every_format_of_the_transformer_gives_the_same_model(digits, ptq, expec
     assert 10 * np.log10(np.square(expected).sum() / noise) > 20
 
 
+@pytest.mark.nightly
 def test_the_python_verbs_return_values_and_print_nothing(digits, capfd):
     pytest.importorskip("torch")
     calibrated = ptq_cli.calibrate("model.pt", run="python")

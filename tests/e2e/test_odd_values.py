@@ -1,4 +1,4 @@
-"""Values, batches and lengths that are rare or not finite: no crash, and the numbers are those of the data."""
+"""Values, batches and lengths that are rare or not finite: no crash, and the numbers are of the data."""
 
 import json
 from pathlib import Path

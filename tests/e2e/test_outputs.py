@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 
 import ptq_cli
 from ptq_cli.core.errors import MetricError
+from tests.graphs import parsed
 
 KEPT = """
 <ir_version: 10, opset_import: ["" : 20]>
@@ -26,10 +26,8 @@ net (float[batch, 3, 8, 8] x) => (float[kept] values, float[batch, 4, 6, 6] feat
 
 
 def save_model(name: str) -> None:
-    model = onnx.parser.parse_model(KEPT)
     weight = np.random.default_rng(3).normal(size=(4, 3, 3, 3)).astype(np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))
-    onnx.save(model, name)
+    onnx.save(parsed(KEPT, {"weight": weight}), name)
     for data in ("calib.npz", "eval.npz"):
         np.savez(data, x=np.load(data)["x"])
 
@@ -63,11 +61,8 @@ def quantized(folder: Path, outputs: list[str]) -> Path:
     """MatMul; its result and its weight are outputs."""
     random = np.random.default_rng(0)
     told = ", ".join({"y": "float[N,4] y", "w": "float[8,4] w"}[name] for name in outputs)
-    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[N,8] x) => ({told}) {{ y = MatMul(x, w) }}'
-    proto = onnx.parser.parse_model(text)
-    weight = random.standard_normal((8, 4)).astype(np.float32)
-    proto.graph.initializer.append(numpy_helper.from_array(weight, "w"))
-    onnx.save(proto, folder / "model.onnx")
+    weight = {"w": random.standard_normal((8, 4)).astype(np.float32)}
+    onnx.save(parsed(f"(float[N,8] x) => ({told}) {{ y = MatMul(x, w) }}", weight), folder / "model.onnx")
     np.savez(folder / "data.npz", x=random.standard_normal((32, 8)).astype(np.float32))
     ptq_cli.quantize(
         folder / "model.onnx", run=folder / "run", data=str(folder / "data.npz"), threads=1, latency=False

@@ -333,7 +333,11 @@ def test_ctrl_c_ends_ranges_with_what_was_measured(quantize: Quantize, monkeypat
     ]
 
 
-def test_a_killed_recovery_continues(quantize: Quantize) -> None:
+@pytest.mark.parametrize(
+    "then",
+    ["", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("other bits", "damaged", "restart"))],
+)
+def test_a_killed_recovery_continues(quantize: Quantize, then: str) -> None:
     """To the same bytes; a checkpoint of other settings, or a damaged one, is not taken."""
     settings = {"weight_bits": 4, "checkpoint_every": 0.0}
     whole = quantize(*ARRAYS["convolutions"], run="whole", **settings)
@@ -343,29 +347,20 @@ def test_a_killed_recovery_continues(quantize: Quantize) -> None:
         if isinstance(progress, RungProgress) and progress.number == 2:
             raise KeyboardInterrupt
 
-    def begin() -> Path:
-        notes.clear()
-        with pytest.raises(KeyboardInterrupt):
-            quantize(*ARRAYS["convolutions"], **settings, progress=killed)
-        return whole.output.parent.parent / "run" / CHECKPOINT
-
-    def finish(**changes: Any) -> Any:
-        tell = lambda progress: notes.append(progress.note)  # noqa: E731
-        return quantize(*ARRAYS["convolutions"], **(settings | changes), progress=tell)
-
-    file = begin()
-    assert finish().output.read_bytes() == whole.output.read_bytes()
-    assert f"continuing an earlier recovery after 2 of {len(LAYERS['convolutions'])} layers" in "\n".join(
-        notes
-    )
+    with pytest.raises(KeyboardInterrupt):
+        quantize(*ARRAYS["convolutions"], **settings, progress=killed)
+    file = whole.output.parent.parent / "run" / CHECKPOINT
+    if then == "damaged":
+        file.write_bytes(file.read_bytes()[:-4] + b"abcd")
+    settings |= {"other bits": {"weight_bits": 5}, "restart": {"restart": True}}.get(then, {})
+    found = quantize(*ARRAYS["convolutions"], **settings, progress=lambda step: notes.append(step.note))
+    said = {
+        "": f"continuing an earlier recovery after 2 of {len(LAYERS['convolutions'])} layers",
+        "other bits": f"'{file}', but starting again: the recipe changed since",
+        "damaged": "but starting again",
+        "restart": "",
+    }
+    assert said[then] in "\n".join(notes)
+    assert ("recovery" in "\n".join(notes)) is (then != "restart")
+    assert (found.output.read_bytes() == whole.output.read_bytes()) is (then != "other bits")
     assert not file.exists()
-    begin()
-    finish(weight_bits=5)
-    assert f"'{file}', but starting again: the recipe changed since" in "\n".join(notes)
-    content = begin().read_bytes()
-    file.write_bytes(content[:-4] + b"abcd")
-    assert finish().output.read_bytes() == whole.output.read_bytes()
-    assert "but starting again" in "\n".join(notes)
-    begin()
-    finish(restart=True)
-    assert "recovery" not in "\n".join(notes)

@@ -119,23 +119,19 @@ def test_shards_of_batches_merge_to_the_single_run(shards, ptq, tmp_path, model,
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluate_and_quantize_take_them(shards, ptq, tmp_path, model, kind):
-    for name in ("calib", "eval"):
-        if kind == "tar":
-            pack_tar(name, shards / f"{name}.tar")
-        else:
-            pack_parquet(name, shards / f"{name}.parquet")
+    pack = pack_tar if kind == "tar" else pack_parquet
+    pack("calib", shards / f"calib.{kind}")
     options = "--samples 16 --set evaluation.samples=16"
     scores = []
-    for calib, evaluation in (("calib", "eval"), (f"shards/calib.{kind}", f"shards/eval.{kind}")):
+    for data in ("calib", f"shards/calib.{kind}"):
         run = tmp_path / f"run-{len(scores)}"
         words = (
-            f"quantize {model} --data {calib} --eval-data {evaluation} --set run.evaluate=true "
-            f"{options} --run {run}"
+            f"quantize {model} --data {data} --eval-data {data} --set run.evaluate=true {options} --run {run}"
         )
         outcome = ptq(words)
         assert outcome.status == 0, outcome
         scores.append(json.loads((run / "report.json").read_text())["metrics"])
-    assert ptq(f"evaluate --eval-data shards/eval.{kind} --eval-samples 16 --run {run}").status == 0
+    assert ptq(f"evaluate --eval-data shards/calib.{kind} --eval-samples 16 --run {run}").status == 0
     assert scores[0] == scores[1]
 
 

@@ -18,6 +18,7 @@ from ptq_cli.cli.main import run
 from ptq_cli.report.text.numbers import Table
 from ptq_cli.terminal import output
 from ptq_cli.terminal.output import column_widths
+from tests.day import fewer
 from tests.e2e.conftest import SAMPLES
 from tests.each_case import each_case
 
@@ -106,7 +107,8 @@ MAIN_TABLES = {
 def test_no_word_of_a_table_is_split(quantized, ptq, monkeypatch, capfd):
     monkeypatch.chdir(quantized)
     tables: list[tuple[str, Table, dict[str, Any]]] = []
-    for name, words in MAIN_TABLES.items():
+    some = dict(fewer(MAIN_TABLES.items(), 2))  # Each that others read is among them.
+    for name, words in some.items():
 
         def keep(table: Table, width: int, *, _name: str = name, **columns: Any) -> dict[int, int] | None:
             tables.append((_name, table, columns))
@@ -115,7 +117,7 @@ def test_no_word_of_a_table_is_split(quantized, ptq, monkeypatch, capfd):
         monkeypatch.setattr(output, "column_widths", keep)
         assert ptq(words).status in (0, 3), name
     monkeypatch.undo()
-    assert {name for name, _, _ in tables} == set(MAIN_TABLES)
+    assert {name for name, _, _ in tables} == set(some)
     for name, table, columns in tables:
         known = {
             word.strip(":;") for row in (table.header, *table.rows) for cell in row for word in cell.split()
@@ -175,6 +177,7 @@ def test_a_reader_that_is_gone_changes_nothing_but_what_is_read(folder, words, c
     assert not process.stderr
 
 
+@pytest.mark.nightly
 def test_work_is_done_although_nobody_reads_about_it(folder: Path) -> None:
     words = f"{sys.executable} -m ptq_cli quantize model.onnx --data calib.npz --run new 2>&1 | head -n 1"
     subprocess.run(words, cwd=folder, shell=True, check=True)

@@ -1,4 +1,7 @@
-"""Several processes under torchrun: the bytes of one, one voice, one error, and no waiting for the dead."""
+"""Several processes under torchrun: the bytes of one, one voice, one error, and no waiting for the dead.
+
+By day ``tests/unit/setup/test_ranks.py`` has what they say to each other.
+"""
 
 import json
 import subprocess
@@ -56,10 +59,11 @@ def said_by_ptq(outcome: subprocess.CompletedProcess[str]) -> list[str]:
 PYTORCH = "model.pt --arch model.py:build --data calib.npz --set data.batch_size=7"
 MODELS = [
     pytest.param("model.onnx --data calib.npz --set data.batch_size=2", 2, id="ONNX"),
-    pytest.param(PYTORCH, 3, id="PyTorch, fewer batches than ranks", marks=pytest.mark.nightly),
+    pytest.param(PYTORCH, 3, id="PyTorch, fewer batches than ranks"),
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("words", "processes"), MODELS)
 def test_several_processes_write_the_bytes_of_one(folder, ptq, launch, words, processes):
     one = ptq(f"calibrate {words} --run one --json")

@@ -118,6 +118,7 @@ def test_a_budget_that_nothing_keeps_leaves_the_best_and_status_3(tune, tmp_path
     assert "BUDGET MISSED" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_an_interrupt_leaves_the_best_and_the_same_command_continues(tune, tmp_path, monkeypatch):
     made = []
     export = candidate_models.make_export
