@@ -165,13 +165,7 @@ def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantiz
     assert plain.recovery is None
     assert plain.output.read_bytes() != first
     steps: list[Progress] = []
-    again = ptq_cli.export(
-        run="c",
-        recover=["round"],
-        weight_bits=4,
-        threads=1,
-        progress=steps.append,
-    )
+    again = ptq_cli.export(run="c", recover=["round"], weight_bits=4, threads=1, progress=steps.append)
     assert again.output.read_bytes() == first
     last = [step for step in steps if isinstance(step, RungProgress)][-1]
     assert (last.number, last.done) == (5, last.total)
@@ -253,11 +247,7 @@ def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, r
     assert outcome.status == 0, outcome
     assert "(fc) had fewer rows of data than inputs: more samples may help" in outcome.out
     assert "dB on 1 sample" in outcome.out
-    refuse(
-        "quantize model.onnx --data calib.npz --samples 1 --recover round",
-        "PTQ-RECOVERY-001",
-        "found 1",
-    )
+    refuse("quantize model.onnx --data calib.npz --samples 1 --recover round", "PTQ-RECOVERY-001", "found 1")
 
 
 def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:

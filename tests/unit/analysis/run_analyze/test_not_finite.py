@@ -47,8 +47,7 @@ def make_run(text: str, **settings: object) -> None:
     constants = {f"w{at}": array.astype(np.float32) for at, array in enumerate(weights)}
     onnx.save(parsed(text, constants), "model.onnx")
     request = Request(
-        settings={"data": "calib.npz", "amax": "max", "prefer": "size", **settings},
-        model=Path("model.onnx"),
+        settings={"data": "calib.npz", "amax": "max", "prefer": "size", **settings}, model=Path("model.onnx")
     )
     run_calibrate(request, RUN)
     run_export(request, RUN)
