@@ -1,4 +1,4 @@
-"""One hypothesis profile for all: the same examples on every machine, however busy it is."""
+"""What all tests share: folders, exports and shorter measurements, made once a run."""
 
 import gc
 import os
@@ -11,8 +11,8 @@ from typing import Any
 
 import onnx_ir as ir
 import pytest
-from hypothesis import settings
 
+from tests import day
 from tests.made_once import shared_base
 
 SAMPLES = Path(__file__).parents[1] / "sample_models"
@@ -22,9 +22,6 @@ SHORT_LATENCY = {
     "ptq_cli.evaluation.latency.LIMITED_SECONDS": 0.5,
     "ptq_cli.latency.served_latency.PROFILED_SECONDS": 0.1,
 }
-
-settings.register_profile("ptq", deadline=None, derandomize=True)
-settings.load_profile("ptq")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -101,8 +98,9 @@ def short_latency() -> Iterator[None]:
         yield
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let the garbage collector rest while modules are imported: nothing of them is garbage."""
+    day.configure(config)
     gc.disable()
 
 

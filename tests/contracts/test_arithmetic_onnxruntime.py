@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper
 
-from ptq_cli.core.arithmetic import (
-    QuantParameters,
-    dequantize,
-    fake_quantize,
-    quantize,
-    scale_from_amax,
-)
+from ptq_cli.core.arithmetic import QuantParameters, dequantize, fake_quantize, quantize, scale_from_amax
 from ptq_cli.core.formats import INT8, INT8_NARROW, UINT8, IntegerFormat, PerAxis, PerTensor
 from ptq_cli.quantizers.scaled import scaled_quantize as affine
 from ptq_cli.quantizers.scaled import scaled_quantize as scaled

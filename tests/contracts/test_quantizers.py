@@ -6,6 +6,7 @@ import torch
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 from ptq_cli.quantizers.straight_through import VALUES_AT_ONCE
 from tests.contracts.quantizer_families import AXIS, FAMILIES, Family
+from tests.day import fewer
 from tests.each_case import each_case
 
 NAN, INF = float("nan"), float("inf")
@@ -168,7 +169,7 @@ def assert_compiles(family: Family, dtype: torch.dtype, backend: str) -> None:
     assert same_bits(family.apply(x), expected)
 
 
-@every_family
+@each_case("family", fewer(FAMILIES, 6), ids=lambda family: family.name)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, by torch
 def test_as_one_graph_it_is_the_same(family):
     assert_compiles(family, torch.float32, "aot_eager")

@@ -8,7 +8,7 @@ import functools
 import numpy as np
 import onnxruntime
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
@@ -16,8 +16,9 @@ from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.quantizers.grid import granularity_of
 from ptq_cli.quantizers.scaled.scaled_quantize import fake_quantize, quantize
 from tests.contracts.plain_runtime import EXTREMES, assert_same_bits, session_of
+from tests.day import examples
 
-steady = settings(max_examples=200)
+steady = examples(200)
 
 BITS = [2, 3, 4, 5, 6, 7, 8, 16]
 

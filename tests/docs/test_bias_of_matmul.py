@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.runtime.session import Session, Written
 from tests.each_case import each_case
+from tests.graphs import parsed
 
 MATRICES = {"none": {"MatMulIntegerToFloat"}, "float": {"Gemm"}, "int32": {"QGemm"}}
 SEQUENCE = {
@@ -27,33 +27,21 @@ def build(shape: list[int | str], bias: str) -> bytes:
         "x.scale": np.float32(0.1),
         "x.zero_point": np.uint8(128),
     }
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "x.scale", "x.zero_point"], ["x.q"]),
-        helper.make_node("DequantizeLinear", ["x.q", "x.scale", "x.zero_point"], ["x.dq"]),
-        helper.make_node(
-            "DequantizeLinear", ["weight", "weight.scale", "weight.zero_point"], ["weight.dq"], axis=1
-        ),
-        helper.make_node("MatMul", ["x.dq", "weight.dq"], ["product"]),
-    ]
+    nodes = """q = QuantizeLinear(x, "x.scale", "x.zero_point")
+        d = DequantizeLinear(q, "x.scale", "x.zero_point")
+        w = DequantizeLinear<axis = 1>(weight, "weight.scale", "weight.zero_point") product = MatMul(d, w)"""
     if bias == "float":
         constants["bias"] = np.ones(CHANNELS, np.float32)
     if bias == "int32":
         constants |= {
             "bias.q": np.ones(CHANNELS, np.int32),
-            "bias.scale": np.full(CHANNELS, 0.001, np.float32),
+            "bias.scale": np.full(CHANNELS, 1e-3, np.float32),
         }
-        nodes.append(helper.make_node("DequantizeLinear", ["bias.q", "bias.scale"], ["bias"], axis=0))
-    last = ["Identity", ["product"]] if bias == "none" else ["Add", ["product", "bias"]]
-    nodes.append(helper.make_node(*last, ["y"]))
-    graph = helper.make_graph(
-        nodes,
-        "linear",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [*shape[:-1], CHANNELS])],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-    return bytes(model.SerializeToString())
+        nodes += ' bias = DequantizeLinear<axis = 0>("bias.q", "bias.scale")'
+    nodes += " y = Identity(product)" if bias == "none" else " y = Add(product, bias)"
+    first = ",".join(map(str, shape[:-1]))
+    graph = f"(float[{first},{shape[-1]}] x) => (float[{first},{CHANNELS}] y) {{ {nodes} }}"
+    return bytes(parsed(graph, constants, opset=20, ir_version=10).SerializeToString())
 
 
 @each_case("bias", ["none", "float", "int32"])

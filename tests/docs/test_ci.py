@@ -41,7 +41,11 @@ RunShell = Callable[..., subprocess.CompletedProcess[str]]
     [
         pytest.param("model.onnx", "top1=0.9", 0, "gate passed: ", id="passed", marks=pytest.mark.nightly),
         pytest.param(
-            "model.onnx --samples 16 --min sqnr_db=1000", "top1=0.9", 3, "gate failed: ", id="failed"
+            "model.onnx --samples 16 --min sqnr_db=1000 --set evaluation.samples=20",
+            "top1=0.9",
+            3,
+            "gate failed: ",
+            id="failed",
         ),
         pytest.param("no-such-model.onnx", "top1=0.9", 2, "gate not evaluated: ", id="input-error"),
     ],
@@ -103,7 +107,11 @@ def action_step() -> dict[str, Any]:
             marks=pytest.mark.nightly,
         ),
         pytest.param(
-            "--min sqnr_db=1000 --set evaluation.samples=20", 3, "FAIL: 1 of 1 gate failed", id="failed"
+            "--min sqnr_db=1000 --set evaluation.samples=20",
+            3,
+            "FAIL: 1 of 1 gate failed",
+            id="failed",
+            marks=pytest.mark.nightly,
         ),
         pytest.param("--max-drop top1=abc", 2, "'abc' is not a number", id="no-limit"),
     ],

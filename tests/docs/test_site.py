@@ -156,6 +156,7 @@ def test_the_glossary_is_sorted() -> None:
     assert len(terms) > 30 and terms == sorted(terms, key=str.lower)
 
 
+@pytest.mark.nightly
 def test_every_page_reads_as_on_github(pages: dict[str, Elements]) -> None:
     """Lists, tables, code and headings that one reader of Markdown sees, the other sees, too."""
     reader = MarkdownIt("commonmark").enable("table")
@@ -164,6 +165,7 @@ def test_every_page_reads_as_on_github(pages: dict[str, Elements]) -> None:
         assert pages[address(page)].counted() == Elements(reader.render(text), whole=True).counted(), page
 
 
+@pytest.mark.nightly
 def test_every_page_is_laid_out_for_all_readers(pages: dict[str, Elements]) -> None:
     for page, elements in pages.items():
         levels = [int(tag[1]) for tag in elements.article if re.fullmatch(r"h[1-6]", tag)]
@@ -175,6 +177,7 @@ def test_every_page_is_laid_out_for_all_readers(pages: dict[str, Elements]) -> N
         assert dict(elements.all)["html"]["lang"] == "en"
 
 
+@pytest.mark.nightly
 def test_every_page_is_reached_by_links_alone(pages: dict[str, Elements]) -> None:
     reached, waiting = {""}, [""]
     while waiting:
@@ -190,6 +193,7 @@ def test_every_page_is_reached_by_links_alone(pages: dict[str, Elements]) -> Non
     assert reached == pages.keys()
 
 
+@pytest.mark.nightly
 def test_nothing_is_loaded_from_elsewhere(site: Path, pages: dict[str, Elements]) -> None:
     for page, elements in pages.items():
         loaded = [found.get(LOADED[tag]) or "" for tag, found in elements.all if tag in LOADED]
@@ -217,6 +221,7 @@ def browser() -> Iterator[webdriver.Chrome]:
     yield from start_browser()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("width", "scheme"), [(PHONE, "light"), (DESK, "dark"), (DESK, "light")])
 def test_it_can_be_read_on_a_phone_and_a_desk(
     browser: webdriver.Chrome, host: str, width: int, scheme: str
@@ -239,6 +244,7 @@ def test_it_can_be_read_on_a_phone_and_a_desk(
     assert browser.get_log("browser") == []
 
 
+@pytest.mark.nightly
 def test_the_search_is_reached_by_keyboard(browser: webdriver.Chrome, host: str) -> None:
     set_screen(browser, DESK)
     browser.get(f"{host}/tune/")

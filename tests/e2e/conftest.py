@@ -19,12 +19,12 @@ import jsonschema
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.cli.commands.recipe import JSON_COMMANDS, document_type
 from ptq_cli.cli.main import run
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.documents import documents_schema
+from tests.graphs import parsed
 from tests.made_once import made_once
 from tests.proposed_commands import require_proposals
 from tests.torch_needed import HAS_TORCH
@@ -63,6 +63,13 @@ def build() -> torch.nn.Module:
     return Net()
 """
 
+TINY = f"""(float[batch,3,8,8] x) => (float[batch,{CLASSES}] scores) {{
+    [conv] conv = Conv(x, "conv.weight", "conv.bias")
+    [relu] relu = Relu(conv)
+    [pool] pool = GlobalAveragePool(relu)
+    [flatten] flat = Flatten(pool)
+    [fc] scores = Gemm<transB = 1>(flat, "fc.weight", "fc.bias") }}"""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -86,25 +93,9 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     }
 
 
-def make_onnx(weights: Mapping[str, np.ndarray], **changes: object) -> onnx.ModelProto:
+def make_onnx(weights: Mapping[str, np.ndarray], opset: int = 20) -> onnx.ModelProto:
     """Conv, ReLU, pooling and Gemm, as ONNX that no exporter wrote."""
-    value = helper.make_tensor_value_info
-    nodes = [
-        helper.make_node("Conv", ["x", "conv.weight", "conv.bias"], ["conv"], "conv"),
-        helper.make_node("Relu", ["conv"], ["relu"], "relu"),
-        helper.make_node("GlobalAveragePool", ["relu"], ["pool"], "pool"),
-        helper.make_node("Flatten", ["pool"], ["flat"], "flatten"),
-        helper.make_node("Gemm", ["flat", "fc.weight", "fc.bias"], ["scores"], "fc", transB=1),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "tiny",
-        [value("x", TensorProto.FLOAT, ["batch", 3, 8, 8])],
-        [value("scores", TensorProto.FLOAT, ["batch", CLASSES])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    opset = int(str(changes.get("opset", 20)))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return parsed(TINY, weights, opset=opset, ir_version=10)
 
 
 def make_weights(seed: int = 0) -> dict[str, np.ndarray]:

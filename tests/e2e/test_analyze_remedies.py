@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.core.documents import read_document
 from ptq_cli.evaluation.document.analysis_document import Analysis
 from tests.e2e.conftest import Ptq
+from tests.graphs import parsed
 
 RECIPE = """\
 [model]
@@ -23,7 +23,6 @@ data = "calib.npz"
 data = "eval.npz"
 """
 WIDTH = 256
-INPUTS = {"x": WIDTH, "z": 8}
 
 Arrays = dict[str, np.ndarray]
 
@@ -66,27 +65,12 @@ def large_bias() -> tuple[Arrays, np.ndarray, np.ndarray]:
 
 
 def write_model(weights: Arrays) -> None:
-    value = helper.make_tensor_value_info
-    nodes = [
-        helper.make_node("MatMul", ["x", "w0"], ["h"], "first"),
-        helper.make_node("MatMul", ["h", "w1"], ["y"], "second"),
-    ]
+    inputs, nodes = f"float[n,{WIDTH}] x", "[first] h = MatMul(x, w0) [second] y = MatMul(h, w1)"
     if "b0" in weights:
-        nodes = [
-            helper.make_node("MatMul", ["x", "w1"], ["h"], "second"),
-            helper.make_node("Gemm", ["h", "w0", "b0"], ["sum"], "first"),
-            helper.make_node("Add", ["sum", "z"], ["y"], "undo"),
-        ]
-    names = {name for node in nodes for name in node.input}
-    graph = helper.make_graph(
-        nodes,
-        "two",
-        [value(name, TensorProto.FLOAT, ["n", size]) for name, size in INPUTS.items() if name in names],
-        [value("y", TensorProto.FLOAT, ["n", 8])],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    opsets = [helper.make_opsetid("", 20)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), "model.onnx")
+        inputs += ", float[n,8] z"
+        nodes = "[second] h = MatMul(x, w1) [first] sum = Gemm(h, w0, b0) [undo] y = Add(sum, z)"
+    graph = f"({inputs}) => (float[n,8] y) {{ {nodes} }}"
+    onnx.save(parsed(graph, weights, opset=20, ir_version=10), "model.onnx")
 
 
 def prepare(make: Callable[[], tuple[Arrays, np.ndarray, np.ndarray]]) -> None:

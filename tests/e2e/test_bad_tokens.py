@@ -6,47 +6,41 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from tests.each_case import each_case, table
+from tests.graphs import parsed
 from tests.small_tokenizers import WORDS, save_tokenizers
 
 TOKENS, WIDTH, LONGEST = len(WORDS) + 1, 16, 20
 CACHE = "past_key_values.0.key"
 RANDOM = np.random.default_rng(0)
+TEXT_MODEL = """(int64[n,t] input_ids) => (float[n,t,TOKENS] logits) {
+    word = Gather(words, input_ids)
+    sizes = Shape(input_ids)
+    length = Gather(sizes, one)
+    counted = Range(zero, length, one)
+    place = Gather(places, counted)
+    x = Add(word, place)
+    [head] logits = MatMul(x, head) }"""
 
 
 def save(name: str, tokens: int, *others: tuple[str, int, Any]) -> None:
     """Write a model that has a table of words, and one of positions that no input names."""
-    nodes = [
-        helper.make_node("Gather", ["words", "input_ids"], ["word"]),
-        helper.make_node("Shape", ["input_ids"], ["sizes"]),
-        helper.make_node("Gather", ["sizes", "one"], ["length"]),
-        helper.make_node("Range", ["zero", "length", "one"], ["counted"]),
-        helper.make_node("Gather", ["places", "counted"], ["place"]),
-        helper.make_node("Add", ["word", "place"], ["x"]),
-        helper.make_node("MatMul", ["x", "head"], ["logits"], "head"),
-        *(helper.make_node("Shape", [other[0]], [f"{other[0]}.size"]) for other in others),
-    ]
     arrays = {
         "words": RANDOM.standard_normal((tokens, WIDTH)).astype(np.float32),
         "places": RANDOM.standard_normal((LONGEST, WIDTH)).astype(np.float32),
         "head": RANDOM.standard_normal((WIDTH, tokens)).astype(np.float32),
-        "zero": np.array(0),
-        "one": np.array(1),
+        "zero": 0,
+        "one": 1,
     }
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "tokens",
-        [value("input_ids", TensorProto.INT64, ["n", "t"]), *(value(*other) for other in others)],
-        [
-            value("logits", TensorProto.FLOAT, ["n", "t", tokens]),
-            *(value(f"{other[0]}.size", TensorProto.INT64, ["rank"]) for other in others),
-        ],
-        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), name)
+    model = parsed(TEXT_MODEL.replace("TOKENS", str(tokens)), arrays)
+    for other in others:
+        size = f"{other[0]}.size"
+        model.graph.node.append(helper.make_node("Shape", [other[0]], [size]))
+        model.graph.input.append(helper.make_tensor_value_info(*other))
+        model.graph.output.append(helper.make_tensor_value_info(size, TensorProto.INT64, ["rank"]))
+    onnx.save(model, name)
 
 
 @pytest.fixture(scope="module")

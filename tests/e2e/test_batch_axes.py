@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import numpy_helper
 
 import ptq_cli
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.errors import BatchAxisError, DataShapeError
+from tests.graphs import parsed
 
 torch.set_num_threads(1)
 VOICE = """<ir_version: 10, opset_import: ["": 17]>
@@ -39,11 +39,9 @@ Ptq = Callable[..., Any]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    model = onnx.parser.parse_model(VOICE)
-    for name, shape in {"wx": (16, 8), "wh": (8, 8), "wo": (8, 3)}.items():
-        weight = RANDOM.standard_normal(shape).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weight, name))
-    onnx.save(model, "voice.onnx")
+    shapes = {"wx": (16, 8), "wh": (8, 8), "wo": (8, 3)}
+    weights = {name: RANDOM.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    onnx.save(parsed(VOICE, weights), "voice.onnx")
     np.savez("calib.npz", **arrays())
     return tmp_path
 

@@ -105,6 +105,7 @@ def test_training_lowers_the_loss(scripts: SimpleNamespace) -> None:
     assert values[-1] < 0.9 * values[0]
 
 
+@pytest.mark.nightly
 def test_the_detector_is_quantized_with_its_recipe(tmp_path, ptq, monkeypatch):
     for file in SAMPLE.iterdir():
         if file.is_file():

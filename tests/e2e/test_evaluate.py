@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +34,18 @@ class Mean:
     def compute(self):
         return self.sum / self.count
 """
-KILLED_DATA = """\
-import os
-import signal
+ENDED_DATA = """\
 from pathlib import Path
 
 import numpy as np
-import onnx
 
 
 def batches():
-    arrays = np.load("eval.npz")
+    arrays = dict(np.load("eval.npz"))
     end = int(Path("end").read_text())
     for index in range(10):
         if index == end:
-            os.kill(os.getpid(), signal.SIGKILL)
+            raise KeyboardInterrupt
         rows = slice(index * 2, index * 2 + 2)
         yield {"x": arrays["x"][rows], "label": arrays["label"][rows]}
 """
@@ -112,19 +107,21 @@ def test_several_models_have_a_column_and_a_report_each(folder: Path, ptq: Any, 
     assert missed.status == 3
 
 
-def test_a_killed_evaluation_goes_on_and_ends_with_the_same_bytes(folder: Path, ptq: Any) -> None:
-    (folder / "data.py").write_text(KILLED_DATA)
-    (folder / "end").write_text("-1")
-    words = (
-        "evaluate --eval-data data.py:batches --set data.batch_size=2 --set runtime.checkpoint_every=0 "
-        f"--metric f1 --metric {F1}"
+@pytest.mark.parametrize("death", ["Ctrl-C", pytest.param("SIGKILL", marks=pytest.mark.nightly)])
+def test_an_evaluation_that_was_ended_goes_on_to_the_same_bytes(folder, ptq, real_ptq, death) -> None:
+    is_killed = death == "SIGKILL"
+    kill = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    (folder / "data.py").write_text(
+        ENDED_DATA.replace("raise KeyboardInterrupt", kill) if is_killed else ENDED_DATA
     )
+    (folder / "end").write_text("-1")
+    words = "evaluate --eval-data data.py:batches --set data.batch_size=2 --set runtime.checkpoint_every=0 "
+    words += f"--metric f1 --metric {F1}"
     assert ptq(words).status == 0
     whole = without_times(folder, "ptq-run")
     (folder / "end").write_text("6")
-    command = [sys.executable, "-m", "ptq_cli", *words.split()]
-    killed = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-    assert killed.returncode == -signal.SIGKILL
+    status = real_ptq(*words.split(), cwd=folder).returncode if is_killed else ptq(words).status
+    assert status == (-signal.SIGKILL if is_killed else 130)
     assert (folder / "ptq-run" / "evaluation.partial.safetensors").is_file()
     (folder / "end").write_text("-1")
     outcome = ptq(words)
@@ -135,11 +132,10 @@ def test_a_killed_evaluation_goes_on_and_ends_with_the_same_bytes(folder: Path, 
 
 @pytest.mark.parametrize("odd", ["damaged", "of another batch size", "restart"])
 def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> None:
-    (folder / "data.py").write_text(KILLED_DATA)
+    (folder / "data.py").write_text(ENDED_DATA)
     words = "evaluate --eval-data data.py:batches --set runtime.checkpoint_every=0 --set data.batch_size="
     (folder / "end").write_text("6")
-    command = [sys.executable, "-m", "ptq_cli", *f"{words}2".split()]
-    subprocess.run(command, cwd=folder, check=False, capture_output=True)
+    assert ptq(f"{words}2").status == 130
     checkpoint = folder / "ptq-run" / "evaluation.partial.safetensors"
     content = checkpoint.read_bytes()
     (folder / "end").write_text("-1")

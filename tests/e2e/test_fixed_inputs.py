@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import numpy_helper
 
 import ptq_cli
 from ptq_cli.core.errors import FixedInputError, StaleCalibrationError
 from tests.e2e.conftest import operators
 from tests.each_case import each_case, table
+from tests.graphs import parsed
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning"
@@ -37,11 +37,8 @@ Ptq = Callable[..., Any]
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    model = onnx.parser.parse_model(VOICE)
-    for name in ("w16", "w8"):
-        weight = RANDOM.standard_normal((32, 4)).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weight, name))
-    onnx.save(model, "voice.onnx")
+    weights = {name: RANDOM.standard_normal((32, 4)).astype(np.float32) for name in ("w16", "w8")}
+    onnx.save(parsed(VOICE, weights), "voice.onnx")
     x = RANDOM.standard_normal((12, 32)).astype(np.float32)
     np.savez("calib.npz", input=x)
     np.savez("with_sr.npz", input=x, sr=np.full(12, 8000))
@@ -155,3 +152,54 @@ class Wrapped(torch.nn.Module):
     def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """Return scores."""
         return self.inner(x, scale, 16000)
+
+
+RATES = """(float[N,1,64] x, int64 sr) => (float[N,3] y) {
+    high = Constant<value = int64 {16000}>()
+    last = Constant<value = int64[1] {-1}>()
+    is_high = Equal(sr, high)
+    y = If(is_high) <
+        then_branch = wide () => (float[N,3] p) {
+            h = Conv<pads=[1,1], strides=[2]>(x, conv_high)
+            r = Relu(h)
+            long = Shape(r)
+            place = Constant<value = int64 {2}>()
+            size = Gather(long, place)
+            half = Constant<value = int64 {32}>()
+            is_half = Equal(size, half)
+            m = If(is_half) <
+                then_branch = as_trained () => (float[N,4] m1) { m1 = ReduceMean<axes=[2], keepdims=0>(r) },
+                else_branch = other () => (float[N,4] m2) { m2 = ReduceMax<axes=[2], keepdims=0>(r) }>
+            p = MatMul(m, out_high) },
+        else_branch = narrow () => (float[N,3] q) {
+            h = Conv<pads=[1,1]>(x, conv_low)
+            r = Relu(h)
+            m = ReduceMean<axes=[2], keepdims=0>(r)
+            q = MatMul(m, out_low) }>
+}"""
+
+
+def saved(folder: Path) -> Path:
+    random = np.random.default_rng(5)
+    shapes = {"conv_high": (4, 1, 3), "conv_low": (4, 1, 3), "out_high": (4, 3), "out_low": (4, 3)}
+    weights = {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    onnx.save(parsed(RATES, weights, opset=16), folder / "model.onnx")
+    np.savez(folder / "data.npz", x=random.standard_normal((32, 1, 64)).astype(np.float32))
+    return folder / "model.onnx"
+
+
+def test_the_branch_that_remains_is_quantized_like_any_graph(tmp_path: Path):
+    path, data, run = saved(tmp_path), str(tmp_path / "data.npz"), tmp_path / "run"
+    for rate, weights in ((16000, {"conv_high", "out_high"}), (8000, {"conv_low", "out_low"})):
+        output = tmp_path / f"{rate}.onnx"
+        prepared = ptq_cli.prepare(path, output=output, data=data, input={"sr": rate})
+        assert prepared.applied["known_branch"] == (2 if rate == 16000 else 1)
+        assert prepared.difference is not None and prepared.difference < 1e-5
+        graph = onnx.load(output).graph
+        assert "If" not in {node.op_type for node in graph.node}
+        assert [value.name for value in graph.input] == ["x"]
+        assert weights <= {tensor.name for tensor in graph.initializer}
+        assert not {"conv_high", "conv_low"} - weights & {tensor.name for tensor in graph.initializer}
+    result = ptq_cli.quantize(path, run=run, data=data, input={"sr": 16000}, threads=1, prefer="size")
+    assert [layer.op for layer in result.export.plan.layers if layer.quantized][:2] == ["Conv", "Relu"]
+    assert ptq_cli.verify(run=run, threads=1).verdict == "pass"

@@ -79,7 +79,10 @@ def stored(path: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize(("preset", "suffix"), [("w4_block32", "q4"), ("dynamic_int8", "quantized")])
+@pytest.mark.parametrize(
+    ("preset", "suffix"),
+    [("w4_block32", "q4"), pytest.param("dynamic_int8", "quantized", marks=pytest.mark.nightly)],
+)
 def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
     exported, tmp_path, monkeypatch, ptq, preset, suffix
 ):

@@ -172,12 +172,7 @@ def test_caches_that_the_data_hold_are_not_handed_on(folder: Path, ptq: Any, ref
 
 NOT_TEXT = {
     "no tokens": (
-        graph(
-            "float[N,8] x",
-            "float[8,4] w",
-            "[head] logits = MatMul(x, w)",
-            outputs="float[N,4] logits",
-        ),
+        graph("float[N,8] x", "float[8,4] w", "[head] logits = MatMul(x, w)", outputs="float[N,4] logits"),
         {"x": np.random.default_rng(0).standard_normal((12, 8)).astype(np.float32)},
         "--generate needs a model that reads tokens",
     ),

@@ -38,16 +38,21 @@ def build():
 QUANTIZE = "quantize model.onnx --data calib.npz --eval-data eval.npz --set run.evaluate=true --samples 5"
 
 HINT = "hint: run the same command again: it continues from its last checkpoint, if there is one\n"
-MOMENTS = {
-    "while the model is loaded": ("calibrate model.pt --arch wait.py:build --data calib.npz", signal.SIGINT),
-    "while it calibrates": ("calibrate model.onnx --data wait.py:batches", signal.SIGINT),
-    "while it evaluates": ("evaluate --eval-data wait.py:batches", signal.SIGINT),
-    "while it analyzes": ("analyze --eval-data wait.py:batches", signal.SIGINT),
-    "by SIGTERM": ("quantize model.onnx --data wait.py:batches", signal.SIGTERM),
-}
+MOMENTS = [
+    ("calibrate model.onnx --data wait.py:batches", signal.SIGINT),
+    ("quantize model.onnx --data wait.py:batches", signal.SIGTERM),
+    *(
+        pytest.param(words, signal.SIGINT, marks=pytest.mark.nightly)
+        for words in (
+            "calibrate model.pt --arch wait.py:build --data calib.npz",
+            "evaluate --eval-data wait.py:batches",
+            "analyze --eval-data wait.py:batches",
+        )
+    ),
+]
 
 
-@pytest.mark.parametrize(("words", "number"), MOMENTS.values(), ids=MOMENTS.keys())
+@pytest.mark.parametrize(("words", "number"), MOMENTS)
 def test_a_signal_leaves_the_earlier_outputs(folder, words, number):
     if "model.pt" in words:
         pytest.importorskip("torch")

@@ -14,9 +14,7 @@ from ptq_cli.runtime.engine_registry import count_kernels
 
 MODELS = (
     "model.pt",
-    "model.torchscript.pt",
-    pytest.param("model.pt2", marks=pytest.mark.nightly),
-    "model.onnx",
+    *(pytest.param(f"model.{kind}", marks=pytest.mark.nightly) for kind in ("torchscript.pt", "pt2", "onnx")),
 )
 
 
@@ -104,6 +102,7 @@ def test_every_format_of_the_transformer_gives_the_same_model(digits, ptq, expec
     assert 10 * np.log10(np.square(expected).sum() / noise) > 20
 
 
+@pytest.mark.nightly
 def test_the_python_verbs_return_values_and_print_nothing(digits, capfd):
     pytest.importorskip("torch")
     calibrated = ptq_cli.calibrate("model.pt", run="python")

@@ -23,6 +23,7 @@ from ptq_cli.placement.fastest_placement import NodeTimes
 from ptq_cli.report.html.fact_rows import LayerEvidence, TensorEvidence
 from ptq_cli.report.html.page_view import NOT_ANALYZED
 from ptq_cli.setup.run_directory import RunDirectory
+from tests.browser import CONTRAST, start_browser
 from tests.each_case import table
 from tests.pages import Network
 
@@ -45,6 +46,15 @@ def test_two_runs_write_the_same_page(folder: Path, ptq: Any) -> None:
         assert ptq(QUANTIZE.format("model.onnx", "one")).status == 0
         pages.append(page_of(folder / "one"))
     assert pages[0] == pages[1]
+
+
+def test_a_browser_has_nothing_to_complain_about(folder: Path, ptq: Any) -> None:
+    assert ptq("analyze --samples 8").status == 0
+    for browser in start_browser():
+        browser.get((folder / "ptq-run/report.html").as_uri())
+        assert len(browser.find_elements("css selector", "#layer-table tbody tr")) > 3
+        assert browser.execute_script(CONTRAST) == []
+        assert browser.get_log("browser") == []
 
 
 def test_the_page_is_made_again_without_running_a_model(folder: Path, ptq: Any) -> None:

@@ -27,6 +27,8 @@ LAYERS = 24
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 Open = Callable[..., webdriver.Chrome]
 
+pytestmark = pytest.mark.nightly  # By day ``test_page.py`` opens one.
+
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
@@ -214,15 +216,6 @@ def test_a_script_that_is_not_the_pages_own_does_not_run(show: Open) -> None:
     )
     assert browser.execute_script("return window.ran") is None
     assert "Content Security Policy" in browser.get_log("browser")[0]["message"]
-
-
-def test_a_page_of_a_run_has_nothing_to_complain_about(browser, folder, ptq):
-    assert ptq("analyze --samples 8").status == 0
-    browser.get_log("browser")
-    browser.get((folder / "ptq-run/report.html").as_uri())
-    assert browser.get_log("browser") == []
-    assert len(names(browser)) == len(rows(browser)) > 3
-    assert browser.execute_script(CONTRAST) == []
 
 
 def test_printed_it_shows_the_whole_table_in_black_on_white(show: Open) -> None:

@@ -1,4 +1,4 @@
-"""Every preset on both sample models, from one calibration each."""
+"""Every preset on both sample models, and their recipes; ``test_quantizers.py`` has the presets by day."""
 
 import json
 import shutil
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ptq_cli.recipe.recipe_layers import preset_names
+from tests.e2e.conftest import Ptq
 
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
 LEAST = {  # SQNR in dB; on the whole sets they are 2 to 4 higher
@@ -26,7 +27,10 @@ IN_BLOCKS = ("w2_block32", "w4_block32", "w4_block128", "w8_block32")  # ``test_
 LARGEST = {"w4": 0.24, "w8": 0.36}  # Share of the float file
 
 
-@pytest.fixture(params=[pytest.param(SAMPLES[0], marks=pytest.mark.nightly), SAMPLES[1]])
+pytestmark = pytest.mark.nightly
+
+
+@pytest.fixture(params=SAMPLES)
 def sample(request: pytest.FixtureRequest, samples: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = samples / request.param
     monkeypatch.chdir(folder)
@@ -71,9 +75,21 @@ def test_every_preset_keeps_what_the_model_knows(sample, request, ptq):
         assert (export["kernels"]["floating"]["Gemm"] == 0) is (preset != "codebook_w4")
 
 
-@pytest.mark.nightly
 def test_every_preset_loses_at_most_one_point_on_all_data(sample: Path, ptq: Any) -> None:
     assert ptq("calibrate --run presets").status == 0
     for preset, (_, metrics) in exported_and_evaluated(ptq, "").items():
         assert metrics["sqnr_db"]["quantized_value"] > LEAST[preset] + 1, preset
         assert metrics["top1"]["drop"] < 0.01, preset
+
+
+RECIPES = Path(__file__).parents[2] / "configs" / "recipes"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cifar10_cnn", "shakespeare_language_model", "shapes_detector", "spoken_digits_transformer", "w4a8"],
+)
+def test_a_recipe_of_a_sample_runs_and_holds_its_limits(name: str, tmp_path: Path, ptq: Ptq) -> None:
+    outcome = ptq("quantize", "--recipe", str(RECIPES / f"{name}.toml"), "--run", str(tmp_path / "run"))
+    assert outcome.status == 0, outcome
+    assert (tmp_path / "run" / "report.html").is_file()

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import ptq_cli
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.errors import DataNameError, EntryPointError, PtqError, UsageError
+from tests.graphs import parsed
 
 torch.set_num_threads(1)
 MODEL = """<ir_version: 10, opset_import: ["": 20]>
@@ -32,10 +33,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def proto() -> onnx.ModelProto:
-    model = onnx.parser.parse_model(MODEL.replace("<float[6, 4] w>", ""))
     weight = np.random.default_rng(1).standard_normal((6, 4)).astype(np.float32)
-    model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-    return model
+    return parsed(MODEL.replace("<float[6, 4] w>", ""), {"w": weight})
 
 
 def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:

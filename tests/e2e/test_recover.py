@@ -89,7 +89,8 @@ def quantize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Quantize:
     ("kind", "quantizer"),
     [
         *(("convolutions", name) for name in ("8 bits", "4 bits of both", "one scale")),
-        *(("sequences", name) for name in ("2 bits", "powers of two", "blocks")),
+        ("sequences", "2 bits"),
+        *(pytest.param("sequences", name, marks=pytest.mark.nightly) for name in ("powers of two", "blocks")),
     ],
 )
 def test_every_layer_s_error_falls_and_the_output_gains(quantize, kind, quantizer):
@@ -164,13 +165,7 @@ def test_threads_and_memory_and_batches_change_no_byte_and_export_equals_quantiz
     assert plain.recovery is None
     assert plain.output.read_bytes() != first
     steps: list[Progress] = []
-    again = ptq_cli.export(
-        run="c",
-        recover=["round"],
-        weight_bits=4,
-        threads=1,
-        progress=steps.append,
-    )
+    again = ptq_cli.export(run="c", recover=["round"], weight_bits=4, threads=1, progress=steps.append)
     assert again.output.read_bytes() == first
     last = [step for step in steps if isinstance(step, RungProgress)][-1]
     assert (last.number, last.done) == (5, last.total)
@@ -252,11 +247,7 @@ def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, r
     assert outcome.status == 0, outcome
     assert "(fc) had fewer rows of data than inputs: more samples may help" in outcome.out
     assert "dB on 1 sample" in outcome.out
-    refuse(
-        "quantize model.onnx --data calib.npz --samples 1 --recover round",
-        "PTQ-RECOVERY-001",
-        "found 1",
-    )
+    refuse("quantize model.onnx --data calib.npz --samples 1 --recover round", "PTQ-RECOVERY-001", "found 1")
 
 
 def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
@@ -272,6 +263,7 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
     assert ptq("export").status == 0
 
 
+@pytest.mark.nightly
 @own_process
 def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, monkeypatch) -> None:
     monkeypatch.setattr(process, "_OWN", [True])
@@ -309,6 +301,7 @@ def test_ctrl_c_ends_the_recovery_with_what_it_has_found(quantize: Quantize, mon
     assert not (again.output.parent / CHECKPOINT).exists()
 
 
+@pytest.mark.nightly
 @own_process
 def test_ctrl_c_ends_ranges_with_what_was_measured(quantize: Quantize, monkeypatch) -> None:
     monkeypatch.setattr(process, "_OWN", [True])
@@ -330,7 +323,11 @@ def test_ctrl_c_ends_ranges_with_what_was_measured(quantize: Quantize, monkeypat
     ]
 
 
-def test_a_killed_recovery_continues(quantize: Quantize) -> None:
+@pytest.mark.parametrize(
+    "then",
+    ["", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("other bits", "damaged", "restart"))],
+)
+def test_a_killed_recovery_continues(quantize: Quantize, then: str) -> None:
     """To the same bytes; a checkpoint of other settings, or a damaged one, is not taken."""
     settings = {"weight_bits": 4, "checkpoint_every": 0.0}
     whole = quantize(*ARRAYS["convolutions"], run="whole", **settings)
@@ -340,29 +337,20 @@ def test_a_killed_recovery_continues(quantize: Quantize) -> None:
         if isinstance(progress, RungProgress) and progress.number == 2:
             raise KeyboardInterrupt
 
-    def begin() -> Path:
-        notes.clear()
-        with pytest.raises(KeyboardInterrupt):
-            quantize(*ARRAYS["convolutions"], **settings, progress=killed)
-        return whole.output.parent.parent / "run" / CHECKPOINT
-
-    def finish(**changes: Any) -> Any:
-        tell = lambda progress: notes.append(progress.note)  # noqa: E731
-        return quantize(*ARRAYS["convolutions"], **(settings | changes), progress=tell)
-
-    file = begin()
-    assert finish().output.read_bytes() == whole.output.read_bytes()
-    assert f"continuing an earlier recovery after 2 of {len(LAYERS['convolutions'])} layers" in "\n".join(
-        notes
-    )
+    with pytest.raises(KeyboardInterrupt):
+        quantize(*ARRAYS["convolutions"], **settings, progress=killed)
+    file = whole.output.parent.parent / "run" / CHECKPOINT
+    if then == "damaged":
+        file.write_bytes(file.read_bytes()[:-4] + b"abcd")
+    settings |= {"other bits": {"weight_bits": 5}, "restart": {"restart": True}}.get(then, {})
+    found = quantize(*ARRAYS["convolutions"], **settings, progress=lambda step: notes.append(step.note))
+    said = {
+        "": f"continuing an earlier recovery after 2 of {len(LAYERS['convolutions'])} layers",
+        "other bits": f"'{file}', but starting again: the recipe changed since",
+        "damaged": "but starting again",
+        "restart": "",
+    }
+    assert said[then] in "\n".join(notes)
+    assert ("recovery" in "\n".join(notes)) is (then != "restart")
+    assert (found.output.read_bytes() == whole.output.read_bytes()) is (then != "other bits")
     assert not file.exists()
-    begin()
-    finish(weight_bits=5)
-    assert f"'{file}', but starting again: the recipe changed since" in "\n".join(notes)
-    content = begin().read_bytes()
-    file.write_bytes(content[:-4] + b"abcd")
-    assert finish().output.read_bytes() == whole.output.read_bytes()
-    assert "but starting again" in "\n".join(notes)
-    begin()
-    finish(restart=True)
-    assert "recovery" not in "\n".join(notes)

@@ -4,33 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import ptq_cli
 from ptq_cli.core.errors import MetricError, ModelInputError
+from tests.graphs import parsed
 
 
 def model(folder: Path) -> Path:
     """MatMul, whose result is an output, whole and split."""
     random = np.random.default_rng(0)
-    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", None]))
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["y"]),
-            helper.make_node("SplitToSequence", ["y", "two"], ["parts"], axis=1),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 8])],
-        [
-            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4]),
-            helper.make_value_info("parts", sequence),
-        ],
-        [
-            numpy_helper.from_array(random.standard_normal((8, 4)).astype(np.float32), "w"),
-            numpy_helper.from_array(np.array(2), "two"),
-        ],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    graph = """(float[N,8] x) => (float[N,4] y, seq(float[N,?]) parts) {
+        y = MatMul(x, w)
+        parts = SplitToSequence<axis = 1>(y, two) }"""
+    proto = parsed(graph, {"w": random.standard_normal((8, 4)).astype(np.float32), "two": 2})
     (folder / "model.onnx").write_bytes(proto.SerializeToString())
     np.savez(folder / "data.npz", x=random.standard_normal((32, 8)).astype(np.float32))
     return folder / "model.onnx"
@@ -62,14 +48,7 @@ def test_its_evaluation_says_what_is_no_number(tmp_path: Path):
 
 
 def test_an_input_that_is_a_sequence_is_refused_for_what_it_is(tmp_path: Path):
-    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["N", 4]))
-    graph = helper.make_graph(
-        [helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0)],
-        "g",
-        [helper.make_value_info("s", sequence)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["M", 4])],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    proto = parsed("(seq(float[N,4]) s) => (float[M,4] y) { y = ConcatFromSequence<axis = 0>(s) }")
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     np.savez(tmp_path / "data.npz", s=np.zeros((8, 4), np.float32))
     with pytest.raises(ModelInputError, match=r"the input 's' of 'm\.onnx' is a sequence of tensors"):

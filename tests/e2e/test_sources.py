@@ -100,7 +100,10 @@ def test_packed_images_give_the_statistics_of_the_folder(shards, ptq, tmp_path, 
     assert statistics(tmp_path / "run") == of_folder
 
 
-@pytest.mark.parametrize("kind", ["tar", "parquet"])
+KINDS = ["tar", pytest.param("parquet", marks=pytest.mark.nightly)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_shards_of_batches_merge_to_the_single_run(shards, ptq, tmp_path, model, of_folder, kind):
     if kind == "tar":
         pack_tar("calib", shards / "t-#.tar", 3)
@@ -114,25 +117,21 @@ def test_shards_of_batches_merge_to_the_single_run(shards, ptq, tmp_path, model,
     assert statistics(tmp_path / "all") == of_folder
 
 
-@pytest.mark.parametrize("kind", ["tar", "parquet"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_evaluate_and_quantize_take_them(shards, ptq, tmp_path, model, kind):
-    for name in ("calib", "eval"):
-        if kind == "tar":
-            pack_tar(name, shards / f"{name}.tar")
-        else:
-            pack_parquet(name, shards / f"{name}.parquet")
-    options = "--samples 32 --set evaluation.samples=32"
+    pack = pack_tar if kind == "tar" else pack_parquet
+    pack("calib", shards / f"calib.{kind}")
+    options = "--samples 16 --set evaluation.samples=16"
     scores = []
-    for calib, evaluation in (("calib", "eval"), (f"shards/calib.{kind}", f"shards/eval.{kind}")):
+    for data in ("calib", f"shards/calib.{kind}"):
         run = tmp_path / f"run-{len(scores)}"
         words = (
-            f"quantize {model} --data {calib} --eval-data {evaluation} --set run.evaluate=true "
-            f"{options} --run {run}"
+            f"quantize {model} --data {data} --eval-data {data} --set run.evaluate=true {options} --run {run}"
         )
         outcome = ptq(words)
         assert outcome.status == 0, outcome
         scores.append(json.loads((run / "report.json").read_text())["metrics"])
-    assert ptq(f"evaluate --eval-data shards/eval.{kind} --eval-samples 16 --run {run}").status == 0
+    assert ptq(f"evaluate --eval-data shards/calib.{kind} --eval-samples 16 --run {run}").status == 0
     assert scores[0] == scores[1]
 
 

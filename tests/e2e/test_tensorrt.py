@@ -121,12 +121,7 @@ def test_int8_is_symmetric_and_float16_besides(residual: Path, ptq: Any) -> None
 """),
 )
 def test_what_cannot_be_is_refused(words: str, code: str, says: str, hint: str, refuse: Any) -> None:
-    refuse(
-        f"quantize model.onnx --data calib.npz --set export.prefer=size {words}",
-        code,
-        says,
-        hint=hint,
-    )
+    refuse(f"quantize model.onnx --data calib.npz --set export.prefer=size {words}", code, says, hint=hint)
 
 
 DENSE = """(float[N,8,32] x) => (float[N,8,24] y)

@@ -7,13 +7,29 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from tests.each_case import each_case, table
+from tests.graphs import parsed
 from tests.small_tokenizers import WORDS, save_tokenizers
 
 ROWS, WIDTH, POSITIONS = len(WORDS) + 1, 16, 32
 PERPLEXITY = "--metric perplexity --metric next_token_agreement --set gate.max_ratio.perplexity=1.05"
+
+LANGUAGE = f"""
+(int64[n,t] input_ids, int64[n,t] position_ids, float[n,2,past,{WIDTH // 2}] "past_key_values.0.key")
+    => (float[n,t,{ROWS}] logits) {{
+    words = Gather(table, input_ids)
+    where = Gather(places, position_ids)
+    x = Add(words, where)
+    apart = Reshape(x, heads)
+    key = Transpose<perm = [0, 2, 1, 3]>(apart)
+    "present.0.key" = Concat<axis = 2>("past_key_values.0.key", key)
+    seen = CumSum("present.0.key", axis)
+    back = Transpose<perm = [0, 2, 1, 3]>(seen)
+    mixed = Reshape(back, flat)
+    hidden = MatMul(mixed, up)
+    active = Relu(hidden)
+    logits = MatMul(active, down) }}"""
 
 
 @pytest.fixture
@@ -25,38 +41,11 @@ def language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "places": (rng.standard_normal((POSITIONS, WIDTH)) / 4).astype(np.float32),
         "up": (rng.standard_normal((WIDTH, 48)) / 4).astype(np.float32),
         "down": (rng.standard_normal((48, ROWS)) / 3).astype(np.float32),
-        "heads": np.array([0, 0, 2, WIDTH // 2]),
-        "flat": np.array([0, 0, WIDTH]),
+        "heads": [0, 0, 2, WIDTH // 2],
+        "flat": [0, 0, WIDTH],
+        "axis": 2,
     }
-    node, value = helper.make_node, helper.make_tensor_value_info
-    nodes = [
-        node("Gather", ["table", "input_ids"], ["words"]),
-        node("Gather", ["places", "position_ids"], ["where"]),
-        node("Add", ["words", "where"], ["x"]),
-        node("Reshape", ["x", "heads"], ["apart"]),
-        node("Transpose", ["apart"], ["key"], perm=[0, 2, 1, 3]),
-        node("Concat", ["past_key_values.0.key", "key"], ["present.0.key"], axis=2),
-        node("CumSum", ["present.0.key", "axis"], ["seen"]),
-        node("Transpose", ["seen"], ["back"], perm=[0, 2, 1, 3]),
-        node("Reshape", ["back", "flat"], ["mixed"]),
-        node("MatMul", ["mixed", "up"], ["hidden"]),
-        node("Relu", ["hidden"], ["active"]),
-        node("MatMul", ["active", "down"], ["logits"]),
-    ]
-    constants["axis"] = np.array(2)
-    graph = helper.make_graph(
-        nodes,
-        "language",
-        [
-            value("input_ids", TensorProto.INT64, ["n", "t"]),
-            value("position_ids", TensorProto.INT64, ["n", "t"]),
-            value("past_key_values.0.key", TensorProto.FLOAT, ["n", 2, "past", WIDTH // 2]),
-        ],
-        [value("logits", TensorProto.FLOAT, ["n", "t", ROWS])],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.save(model, tmp_path / "model.onnx")
+    onnx.save(parsed(LANGUAGE, constants), tmp_path / "model.onnx")
     save_tokenizers(tmp_path)
     for name, lines in (("calib.txt", 60), ("eval.txt", 40)):
         words = rng.choice(WORDS, (lines, 6))

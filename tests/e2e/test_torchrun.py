@@ -1,4 +1,7 @@
-"""Several processes under torchrun: the bytes of one, one voice, one error, and no waiting for the dead."""
+"""Several processes under torchrun: the bytes of one, one voice, one error, and no waiting for the dead.
+
+By day ``tests/unit/setup/test_ranks.py`` has what they say to each other.
+"""
 
 import json
 import subprocess
@@ -55,13 +58,12 @@ def said_by_ptq(outcome: subprocess.CompletedProcess[str]) -> list[str]:
 
 PYTORCH = "model.pt --arch model.py:build --data calib.npz --set data.batch_size=7"
 MODELS = [
-    pytest.param(
-        "model.onnx --data calib.npz --set data.batch_size=2", 2, id="ONNX", marks=pytest.mark.nightly
-    ),
-    pytest.param(PYTORCH, 3, id="PyTorch, fewer batches than ranks", marks=pytest.mark.nightly),
+    pytest.param("model.onnx --data calib.npz --set data.batch_size=2", 2, id="ONNX"),
+    pytest.param(PYTORCH, 3, id="PyTorch, fewer batches than ranks"),
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("words", "processes"), MODELS)
 def test_several_processes_write_the_bytes_of_one(folder, ptq, launch, words, processes):
     one = ptq(f"calibrate {words} --run one --json")
@@ -141,13 +143,10 @@ except ptq_cli.PtqError as error:
 NAN = "error PTQ-DATA-008: input 'x' holds nan at [0, 0, 0] of sample "
 KILLED = "error PTQ-RANKS-001: torchrun is ending this command: another process"
 OTHER_DATA = "error PTQ-MERGE-001: shard 1 of 2 has seen "
-FAILURES = [
-    pytest.param("one_is_nan", NAN, 2, id="one_is_nan", marks=pytest.mark.nightly),
-    pytest.param("never_the_same", OTHER_DATA, 2, id="never_the_same", marks=pytest.mark.nightly),
-    pytest.param("one_is_killed", KILLED, -9, id="one_is_killed", marks=pytest.mark.nightly),
-]
+FAILURES = [("one_is_nan", NAN, 2), ("never_the_same", OTHER_DATA, 2), ("one_is_killed", KILLED, -9)]
 
 
+@pytest.mark.nightly
 def test_a_script_calibrates_several_times(folder: Path, ptq: Any, launch: Launch) -> None:
     assert ptq("calibrate model.onnx --data calib.npz --set data.batch_size=2 --run one").status == 0
     few = "calibrate model.onnx --data calib.npz --set data.batch_size=7 --samples 11 --run few"
@@ -175,21 +174,13 @@ def test_a_script_calibrates_several_times(folder: Path, ptq: Any, launch: Launc
         assert sorted(path.name for path in (folder / run).iterdir()) == sorted(FILES)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("data", "says", "status"), FAILURES)
 def test_an_error_of_one_is_said_once_and_ends_all(folder, launch, data, says, status):
     (folder / "data.py").write_text(BATCHES)
     before = {path.name: path.read_bytes() for path in (folder / "ptq-run").iterdir()}
-    words = (
-        "-m",
-        "ptq_cli",
-        "calibrate",
-        "model.onnx",
-        "--data",
-        f"data.py:{data}",
-        "--set",
-        "data.batch_size=2",
-    )
-    outcome = launch(*words, processes=2)
+    words = f"-m ptq_cli calibrate model.onnx --data data.py:{data} --set data.batch_size=2"
+    outcome = launch(*words.split(), processes=2)
     assert outcome.returncode != 0
     error, hint = said_by_ptq(outcome)
     assert error.startswith(says), outcome.stderr

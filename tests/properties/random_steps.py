@@ -270,7 +270,4 @@ OTHERS: tuple[Step, ...] = (
     written_out,
 )
 # Each with the oldest opset that knows its operators; what comes several times is taken more often.
-STEPS: list[tuple[Step, int]] = [
-    *((step, 11) for step in (*LAYERS, *OTHERS, *FORMS)),
-    (layers.attention, 23),
-]
+STEPS: list[tuple[Step, int]] = [*((step, 11) for step in (*LAYERS, *OTHERS, *FORMS)), (layers.attention, 23)]

@@ -15,12 +15,13 @@ from PIL import Image
 from ptq_cli.calibdata.open_dataset import open_dataset
 from ptq_cli.core.errors import PtqError
 from ptq_cli.recipe.sections import ImageSettings
+from tests.day import examples
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(6, 10)).astype(np.float32)
 LABELS = np.arange(6)
 
-FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def archive(compressed):

@@ -4,12 +4,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.collectors.tensor_statistics import EMPTY, from_values, thin
 from tests.collected import saved
+from tests.day import examples
 
 FLOATS = st.one_of(
     st.floats(width=32, allow_nan=False, allow_infinity=False),
@@ -56,7 +57,7 @@ def grouped(parts, draw):
 
 
 @each_collector
-@settings(max_examples=50)
+@examples(50)
 @given(batches=BATCHES, data=st.data())
 def test_split_order_and_grouping_leave_the_bytes_as_they_are(make, batches, data):
     joined = [value for batch in batches for value in batch]

@@ -1,7 +1,7 @@
 """An evaluation in any number of parts gives the bits of one, whichever the metrics and the order."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.calibdata.dataset.batches import Batch, Selection, Shard
@@ -21,6 +21,7 @@ from ptq_cli.evaluation.runs.run_models import (
     pack_states,
     unpack_states,
 )
+from tests.day import examples
 from tests.torch_needed import HAS_TORCH
 
 SCORES = ("top1", "top5", "class_accuracy", "f1", "auroc")
@@ -110,7 +111,7 @@ class Case:
         return encode(evaluator.evaluations()), encode(watch.changes(()))
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     st.sampled_from(SPECS),
     st.integers(6, 60),
@@ -134,7 +135,7 @@ def test_parts_make_the_whole_of_more_samples_than_there_are_blocks(monkeypatch)
     assert case.in_parts(3, [1, 0]) == case.whole()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.integers(1, 90), st.integers(1, 12), st.lists(st.integers(1, 89), max_size=6), st.integers(1, 4))
 def test_sums_of_blocks_do_not_depend_on_batches(samples, most, cuts, widths) -> None:
     random = np.random.default_rng(samples)

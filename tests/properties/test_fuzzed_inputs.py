@@ -19,7 +19,7 @@ import pytest
 from tests.properties.fuzz.kinds import KINDS
 
 ROOT = Path(__file__).parents[2]
-BY_DAY, AT_NIGHT, PARTS, OF_A_PROCESS = 150, 10_000, 20, 250
+BY_DAY, AT_NIGHT, PARTS, OF_A_PROCESS = 60, 10_000, 20, 250
 
 
 def try_inputs(folder: Path, first: int, last: int) -> Iterator[dict[str, Any]]:

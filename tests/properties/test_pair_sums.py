@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.amax.decide import BiasNeed
@@ -32,6 +32,7 @@ from ptq_cli.recipe.sections import AmaxSettings
 from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recover.least_squares import centered, fit_least_squares, quadratic_forms
 from ptq_cli.recover.second_moments import second_moments
+from tests.day import examples
 
 FAMILIES: dict[str, WeightFamily] = {
     "scaled": ScaledWeights(),
@@ -56,7 +57,7 @@ def weights(seed: int, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-@settings(max_examples=15)
+@examples(15)
 @given(seed=st.integers(0, 2**16), channels=st.integers(1, 7), size=st.sampled_from([1, 2, 3]))
 def test_no_pair_exceeds_its_sum_whatever_quantizes_it(
     name: str, seed: int, channels: int, size: int
@@ -84,7 +85,7 @@ def test_no_pair_exceeds_its_sum_whatever_quantizes_it(
         assert made.pairs is not None and not exceeds_pairs(found.stored.values(), made.pairs)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(seed=st.integers(0, 2**16), channels=st.integers(1, 9), size=st.sampled_from([1, 3, 5]))
 def test_errors_of_a_channel_add_up_to_less_than_half_a_step_where_pairs_leave_room(
     seed: int, channels: int, size: int
@@ -104,7 +105,7 @@ def test_errors_of_a_channel_add_up_to_less_than_half_a_step_where_pairs_leave_r
     assert (np.abs(found.astype(int) - nearest) <= 1).all()
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(seed=st.integers(0, 2**16), inputs=st.integers(2, 14))
 def test_a_search_keeps_the_pairs_and_is_no_worse_than_what_it_is_given(seed: int, inputs: int) -> None:
     random = np.random.default_rng(seed)
@@ -135,7 +136,7 @@ def test_a_search_keeps_the_pairs_and_is_no_worse_than_what_it_is_given(seed: in
     assert (after <= before * (1 + 1e-9) + 1e-12).all()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     seed=st.integers(0, 2**16),
     channels=st.integers(1, 6),

@@ -3,12 +3,13 @@
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ptq_cli.recover.code_search import CodeGrid, Codes, search_codes
 from ptq_cli.recover.least_squares import Quadratic, centered, fit_least_squares, quadratic_forms
 from ptq_cli.recover.second_moments import SecondMoments, second_moments
+from tests.day import examples
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -67,7 +68,7 @@ def problem(seed: int, size: int, channels: int, bits: int, blocks: int) -> tupl
     return quadratic, grid, nearest
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     seed=SEEDS,
     shape=st.sampled_from([(4, 1), (9, 1), (12, 1), (12, 3), (40, 1), (40, 5)]),

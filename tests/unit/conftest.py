@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.core.trust import trust_code
 from ptq_cli.evaluation.document.gate_result import Times
@@ -27,6 +26,7 @@ from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
+from tests.graphs import parsed
 from tests.measured import gate_result, measurement
 
 SETTINGS = {"data": "calib.npz", "eval_data": "calib.npz"}
@@ -102,17 +102,9 @@ def report() -> Report:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     random = np.random.default_rng(0)
-    value = helper.make_tensor_value_info
-    weight = numpy_helper.from_array(random.standard_normal((6, 4)).astype(np.float32), "fc.weight")
-    graph = helper.make_graph(
-        [helper.make_node("Gemm", ["x", "fc.weight"], ["scores"], "fc", transB=1)],
-        "one",
-        [value("x", TensorProto.FLOAT, ["batch", 4])],
-        [value("scores", TensorProto.FLOAT, ["batch", 6])],
-        [weight],
-    )
-    opsets = [helper.make_opsetid("", 20)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "model.onnx")
+    graph = '(float[batch,4] x) => (float[batch,6] scores) { [fc] scores = Gemm<transB = 1>(x, "fc.weight") }'
+    weight = {"fc.weight": random.standard_normal((6, 4)).astype(np.float32)}
+    onnx.save(parsed(graph, weight, opset=20, ir_version=10), tmp_path / "model.onnx")
     x = random.standard_normal((10, 4)).astype(np.float32)
     np.savez(tmp_path / "calib.npz", x=x, label=random.integers(0, 6, 10))
     return tmp_path

@@ -135,10 +135,7 @@ ONE_TARGET = {
 
 
 # Graphs that OpenVINO 2026.4 does not load or run, and what it says.
-REFUSED = {
-    "matmul_of_doubles": "does not support f64",
-    "loop_reads_a_weight": "OpenVINO failed on a batch",
-}
+REFUSED = {"matmul_of_doubles": "does not support f64", "loop_reads_a_weight": "OpenVINO failed on a batch"}
 # Graphs whose quantized form OpenVINO 2026.4 computes wrongly with VNNI, which ``ptq evaluate`` shows.
 WRONG = ("mask_by_where", "mask_by_where_and_add")
 FLOAT = {"concat": ["y"]}  # A Conv behind a Concat and a Relu: OpenVINO 2026.4 leaves it in float

@@ -284,9 +284,7 @@ def _weight_channel(params: Case, channel: np.ndarray, recorded: float) -> None:
     bins = params.get("num_bins", 2048)
     width = float(np.abs(channel).max()) / bins
     settings = AmaxSettings(
-        percentile=params.get("percentile", DEFAULT_PERCENTILE),
-        weight_method=params["method"],
-        bins=bins,
+        percentile=params.get("percentile", DEFAULT_PERCENTILE), weight_method=params["method"], bins=bins
     )
     if params["method"] in ("entropy", "mse"):
         amax = _search(params, histogram_of_values(channel, bins)).amax

@@ -30,6 +30,7 @@ from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_quantize import run_quantize
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
+from tests.graphs import parsed
 
 LAYERS = 4
 
@@ -47,21 +48,11 @@ def deep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDirectory:
 
 
 def make_run(weights: list[np.ndarray], x: np.ndarray, *, batch: int | str = "n", **settings: object) -> None:
-    names = [f"h{index}" for index in range(len(weights))]
-    nodes = [
-        onnx.helper.make_node("MatMul", [before, f"w{index}"], [name], f"layer{index}")
-        for index, (before, name) in enumerate(zip(["x", *names], names, strict=False))
-    ]
-    value = onnx.helper.make_tensor_value_info
-    graph = onnx.helper.make_graph(
-        nodes,
-        "deep",
-        [value("x", onnx.TensorProto.FLOAT, [batch, x.shape[1]])],
-        [value(names[-1], onnx.TensorProto.FLOAT, [batch, weights[-1].shape[1]])],
-        [numpy_helper.from_array(array, f"w{index}") for index, array in enumerate(weights)],
-    )
-    opsets = [onnx.helper.make_opsetid("", 20)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), "model.onnx")
+    names = ["x", *(f"h{at}" for at in range(len(weights)))]
+    nodes = " ".join(f"[layer{at}] h{at} = MatMul({names[at]}, w{at})" for at in range(len(weights)))
+    ends = f"(float[{batch},{x.shape[1]}] x) => (float[{batch},{weights[-1].shape[1]}] {names[-1]})"
+    constants = {f"w{at}": array for at, array in enumerate(weights)}
+    onnx.save(parsed(f"{ends} {{ {nodes} }}", constants, opset=20, ir_version=10), "model.onnx")
     labels = np.arange(len(x)) % weights[-1].shape[1]
     np.savez("calib.npz", x=x.astype(np.float32), label=labels)
     request = Request(

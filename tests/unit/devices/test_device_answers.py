@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import parser
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -22,6 +21,7 @@ from ptq_cli.devices.run_cases import run_pack
 from ptq_cli.evaluation.document.device_document import DeviceAnswer
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
+from tests.graphs import parsed
 
 FILE = """<ir_version: 10, opset_import: ["": 20]>
 g (float[n, 3, 9, 9] x) => (float[n, 5] y, float[n, 5] z)
@@ -54,11 +54,9 @@ CONV, ADD, MATMUL, SUMS = "kernel-001", "kernel-002", "kernel-003", "kernel-004"
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
     random = np.random.default_rng(7)
-    model = parser.parse_model(FILE)
-    for name, shape in {"w": (4, 3, 3, 3), "v": (196, 5), "u": (5, 5)}.items():
-        array = random.integers(-60, 61, shape, np.int8)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
-    onnx.save(model, folder / "file.onnx")
+    shapes = {"w": (4, 3, 3, 3), "v": (196, 5), "u": (5, 5)}
+    weights = {name: random.integers(-60, 61, shape, np.int8) for name, shape in shapes.items()}
+    onnx.save(parsed(FILE, weights), folder / "file.onnx")
     request = Request(settings={"target": "ort-cpu"}, folder=folder)
     cases = folder / "cases"
     run_pack(request, RunDirectory(folder), folder / "file.onnx", cases, samples=3, made_up=True)

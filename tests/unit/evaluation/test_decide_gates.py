@@ -82,8 +82,7 @@ def test_every_hundredth_is_exact_at_its_limit() -> None:
 
 
 @each_case(
-    "value, passed",
-    [(25.0, True), (24.9999, False), (math.inf, True), (-math.inf, False), (math.nan, False)],
+    "value, passed", [(25.0, True), (24.9999, False), (math.inf, True), (-math.inf, False), (math.nan, False)]
 )
 def test_min(value: float, passed: bool) -> None:
     (result,) = decide([sqnr(value)], GateSettings(min={"sqnr_db": 25.0}))

@@ -31,7 +31,8 @@ def drop_of(name: str, labels: np.ndarray, exact: np.ndarray, noisy: np.ndarray)
     return with_paired_intervals(plain, *(metric.resampling() for metric in pair))
 
 
-@pytest.mark.parametrize("name", ["f1", pytest.param("auroc", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", ["f1", "auroc"])
 def test_the_drop_is_held_as_often_as_it_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ptq_cli.evaluation.uncertainty.resamples_within", lambda _cost: 200)
     random = np.random.default_rng(11)

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
 
 from ptq_cli.core.tensors import Array
+from tests.graphs import parsed
 
 
 def noise(*shape: int, seed: int = 0) -> Array:
@@ -28,22 +28,13 @@ WEIGHTED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,64] x) => (flo
 
 def weighted() -> ir.Model:
     """A product with a weight of 16 KB and a bias."""
-    parsed = onnx.parser.parse_model(WEIGHTED.replace("BIAS", ", ".join(["0.5"] * 64)))
-    parsed.graph.initializer.append(numpy_helper.from_array(noise(64, 64), "w"))
-    return ir.from_proto(parsed)
+    return ir.from_proto(parsed(WEIGHTED.replace("BIAS", ", ".join(["0.5"] * 64)), {"w": noise(64, 64)}))
 
 
 def linear(opset: int = 20, weight: np.ndarray | None = None) -> onnx.ModelProto:
     """One product."""
     matrix = noise(4, 300) if weight is None else weight
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 300])],
-        [numpy_helper.from_array(matrix, "w")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return parsed("(float[n,4] x) => (float[n,300] y) { y = MatMul(x, w) }", {"w": matrix}, opset=opset)
 
 
 def saved(model: onnx.ModelProto, path: Path) -> Path:

@@ -47,10 +47,6 @@ def test_the_method_of_ranges_is_told_with_what_differs() -> None:
     found = amax_summary({MetadataKey.AMAX_METHOD: "percentile", MetadataKey.AMAX_PERCENTILE: "99.9"})
     assert (found.method, found.settings) == ("percentile", {"percentile": 99.9})
     other = amax_summary(
-        {
-            MetadataKey.AMAX_METHOD: "max",
-            MetadataKey.WEIGHT_AMAX: "mse",
-            MetadataKey.QUANTIZERS: "step",
-        }
+        {MetadataKey.AMAX_METHOD: "max", MetadataKey.WEIGHT_AMAX: "mse", MetadataKey.QUANTIZERS: "step"}
     )
     assert other.method == "max, weights by mse; step"

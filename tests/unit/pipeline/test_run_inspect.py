@@ -8,6 +8,7 @@ from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_inspect import run_inspect
 from ptq_cli.setup.resolve import Request
+from tests.graphs import parsed
 
 
 def test_a_float_model_shows_what_would_be_quantized(folder, request_with):
@@ -48,10 +49,8 @@ FLATTENED = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,2,2] x) => (f
 @pytest.fixture
 def flattened(folder):
     def save(batch):
-        model = onnx.parser.parse_model(FLATTENED.replace("N", batch))
         weight = np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
-        onnx.save(model, folder / "flattened.onnx")
+        onnx.save(parsed(FLATTENED.replace("N", batch), {"w": weight}), folder / "flattened.onnx")
         np.save(folder / "x.npy", np.random.default_rng(0).standard_normal((12, 2, 2)).astype(np.float32))
         return folder / "flattened.onnx"
 
@@ -88,12 +87,8 @@ def test_parameters_are_those_of_the_float_model_however_they_are_stored(flatten
 def test_a_model_of_which_nothing_can_be_quantized_is_shown_with_its_reasons(folder, request_with):
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[S,N,8] x) => (float[S,1,N,6] y)
         { [rnn] y = LSTM<hidden_size=6>(x, w, r) }"""
-    model = onnx.parser.parse_model(text)
-    for name, width in (("w", 8), ("r", 6)):
-        model.graph.initializer.append(
-            onnx.numpy_helper.from_array(np.ones((1, 24, width), np.float32), name)
-        )
-    onnx.save(model, folder / "lstm.onnx")
+    weights = {name: np.ones((1, 24, width), np.float32) for name, width in (("w", 8), ("r", 6))}
+    onnx.save(parsed(text, weights), folder / "lstm.onnx")
     found = run_inspect(Request(settings={"input_shape": {"x": [1, 1, 8]}}, model=folder / "lstm.onnx"))
     (layer,) = found.plan.layers
     assert (layer.quantized, found.parameters, found.work.total) == (False, 336, 336)
@@ -109,13 +104,12 @@ def test_the_layers_of_a_quantized_model_are_counted_as_those_of_the_float_one(
 ):
     text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[{shape},16] x) => (float[{shape},8] y)
         {{ [product] h = MatMul(x, w) [bias] s = Add(h, b) [end] y = Sigmoid(s) }}"""
-    model = onnx.parser.parse_model(text)
     random = np.random.default_rng(0)
-    arrays = {"w": random.standard_normal((16, 8)), "b": random.standard_normal(8)}
-    model.graph.initializer.extend(
-        onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()
-    )
-    onnx.save(model, folder / "linear.onnx")
+    arrays = {
+        name: random.standard_normal(shape).astype(np.float32)
+        for name, shape in {"w": (16, 8), "b": 8}.items()
+    }
+    onnx.save(parsed(text, arrays), folder / "linear.onnx")
     sizes = [*map(int, shape.replace("N", "4").split(",")), 16]
     np.savez(folder / "linear.npz", x=random.standard_normal(sizes).astype(np.float32))
     request = Request(settings={"data": "linear.npz", "target": target}, model=folder / "linear.onnx")

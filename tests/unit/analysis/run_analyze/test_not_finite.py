@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 
 from ptq_cli.analysis.analysis_subject import Question
 from ptq_cli.analysis.run_analyze import run_analyze
@@ -20,6 +19,7 @@ from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.run_directory import RunDirectory
+from tests.graphs import parsed
 
 RUN = RunDirectory(Path("ptq-run"))
 TEXT = """<ir_version: 10, opset_import: ["": 20]>
@@ -43,18 +43,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def make_run(text: str, **settings: object) -> None:
     random = np.random.default_rng(1)
-    weights = [
-        random.uniform(0.1, 1.0, (8, 8)),
-        random.standard_normal((8, 8)),
-        random.standard_normal((8, 8)),
-    ]
-    model = onnx.parser.parse_model(text)
-    arrays = (numpy_helper.from_array(array.astype(np.float32), f"w{i}") for i, array in enumerate(weights))
-    model.graph.initializer.extend(arrays)
-    onnx.save(model, "model.onnx")
+    weights = random.uniform(0.1, 1.0, (8, 8)), *random.standard_normal((2, 8, 8))
+    constants = {f"w{at}": array.astype(np.float32) for at, array in enumerate(weights)}
+    onnx.save(parsed(text, constants), "model.onnx")
     request = Request(
-        settings={"data": "calib.npz", "amax": "max", "prefer": "size", **settings},
-        model=Path("model.onnx"),
+        settings={"data": "calib.npz", "amax": "max", "prefer": "size", **settings}, model=Path("model.onnx")
     )
     run_calibrate(request, RUN)
     run_export(request, RUN)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
 
 from ptq_cli.analysis.run_analyze import run_analyze
 from ptq_cli.core.errors import StaleCalibrationError
@@ -13,6 +12,7 @@ from ptq_cli.pipeline.run_calibrate import run_calibrate
 from ptq_cli.pipeline.run_evaluate import run_evaluate
 from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.setup.resolve import Request
+from tests.graphs import parsed
 
 RESIDUAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] x) => (float[N,3,8,8] y) {
     [one] a = Conv<pads=[1,1,1,1]>(x, w1) [act] r = Relu(a) [two] c = Conv<pads=[1,1,1,1]>(r, w2)
@@ -23,11 +23,8 @@ RESIDUAL = """<ir_version: 8, opset_import: ["" : 17]> g (float[N,3,8,8] x) => (
 def calibrated(folder, run):
     """Calibrates the model for a target."""
     random = np.random.default_rng(0)
-    model = onnx.parser.parse_model(RESIDUAL)
-    for name in ("w1", "w2", "w3"):
-        weight = (random.standard_normal((3, 3, 3, 3)) / 5).astype(np.float32)
-        model.graph.initializer.append(numpy_helper.from_array(weight, name))
-    onnx.save(model, "residual.onnx")
+    weights = {f"w{at}": (random.standard_normal((3, 3, 3, 3)) / 5).astype(np.float32) for at in (1, 2, 3)}
+    onnx.save(parsed(RESIDUAL, weights), "residual.onnx")
     np.save("x.npy", random.standard_normal((8, 3, 8, 8)).astype(np.float32))
 
     def calibrated(target: str) -> Request:

@@ -5,7 +5,6 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper
 
 from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.models.opset import opset_of
@@ -14,18 +13,13 @@ from ptq_cli.pipeline.run_export import run_export
 from ptq_cli.pipeline.run_verify import run_verify
 from ptq_cli.recover.quantized_layer import with_opset
 from ptq_cli.setup.resolve import Request
+from tests.graphs import parsed
 
 
 def model(op: str, opset: int) -> ir.Model:
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node(op, ["x"], ["y"], "node")],
-        "one",
-        [value("x", TensorProto.FLOAT, ["batch", 4])],
-        [value("y", TensorProto.FLOAT, ["batch", 4])],
+    return ir.from_proto(
+        parsed(f"(float[batch,4] x) => (float[batch,4] y) {{ [node] y = {op}(x) }}", opset=opset)
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
-    return ir.from_proto(proto)
 
 
 def test_nodes_and_values_keep_their_names() -> None:

@@ -22,11 +22,7 @@ class Case:
 
 
 AROUND = {
-    "image": (
-        "float[N,3,8,8] x",
-        "float[3,3,1,1] w, float[3,3,1,1] v",
-        "c = Conv(x, w) {} y = Conv(a, v)",
-    ),
+    "image": ("float[N,3,8,8] x", "float[3,3,1,1] w, float[3,3,1,1] v", "c = Conv(x, w) {} y = Conv(a, v)"),
     "rows": ("float[N,4,8] x", "float[8,8] u, float[8,8] v", "g = MatMul(x, u) {} y = MatMul(a, v)"),
 }
 

@@ -1,4 +1,4 @@
-"""Outputs whose size depends on the data, such as the boxes that a detector keeps: they are not compared."""
+"""Outputs that are not compared: constants, and those whose size depends on the data, such as boxes."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+import pytest
+
+import ptq_cli
+from ptq_cli.core.errors import MetricError
+from tests.graphs import parsed
 
 KEPT = """
 <ir_version: 10, opset_import: ["" : 20]>
@@ -22,10 +26,8 @@ net (float[batch, 3, 8, 8] x) => (float[kept] values, float[batch, 4, 6, 6] feat
 
 
 def save_model(name: str) -> None:
-    model = onnx.parser.parse_model(KEPT)
     weight = np.random.default_rng(3).normal(size=(4, 3, 3, 3)).astype(np.float32)
-    model.graph.initializer.append(numpy_helper.from_array(weight, "weight"))
-    onnx.save(model, name)
+    onnx.save(parsed(KEPT, {"weight": weight}), name)
     for data in ("calib.npz", "eval.npz"):
         np.savez(data, x=np.load(data)["x"])
 
@@ -53,3 +55,28 @@ def test_a_comparison_that_was_asked_for_is_refused(folder: Path, ptq: Any) -> N
     outcome = ptq(f"{words} --min sqnr_db=10")
     assert (outcome.status, outcome.err.splitlines()[-2][:19]) == (2, "error PTQ-GATE-001:")
     assert "sqnr_db[features]" in outcome.err
+
+
+def quantized(folder: Path, outputs: list[str]) -> Path:
+    """MatMul; its result and its weight are outputs."""
+    random = np.random.default_rng(0)
+    told = ", ".join({"y": "float[N,4] y", "w": "float[8,4] w"}[name] for name in outputs)
+    weight = {"w": random.standard_normal((8, 4)).astype(np.float32)}
+    onnx.save(parsed(f"(float[N,8] x) => ({told}) {{ y = MatMul(x, w) }}", weight), folder / "model.onnx")
+    np.savez(folder / "data.npz", x=random.standard_normal((32, 8)).astype(np.float32))
+    ptq_cli.quantize(
+        folder / "model.onnx", run=folder / "run", data=str(folder / "data.npz"), threads=1, latency=False
+    )
+    return folder / "run"
+
+
+def test_it_is_passed_through(tmp_path: Path):
+    run = quantized(tmp_path, ["y", "w"])
+    result = ptq_cli.analyze(run=run, eval_data=str(tmp_path / "data.npz"), threads=1)
+    assert [layer.op for layer in result.analysis.layers] == ["MatMul"]
+
+
+def test_nothing_is_judged_by_it(tmp_path: Path):
+    run = quantized(tmp_path, ["w", "y"])
+    with pytest.raises(MetricError, match="the output 'w' is a constant"):
+        ptq_cli.analyze(run=run, eval_data=str(tmp_path / "data.npz"), threads=1)
