@@ -14,7 +14,7 @@ from ptq_cli.placement.noisy_layers import MeasuredRanges, float_concats
 from ptq_cli.placement.tensor_settings import TensorSettings
 from ptq_cli.placement.weight_families import with_tables
 from ptq_cli.plan.cost_benefit import unprofitable_layers
-from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, LayerChoices, make_plan
+from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, AS_PRODUCT, LayerChoices, make_plan
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.weighted_operators import dynamic_operators, slow_layers
@@ -125,7 +125,8 @@ class Planning:
         return cls(
             model=model,
             target=target,
-            in_float={node: reason for node, reason in reasons.items() if reason},
+            in_float={node: reason for node, reason in reasons.items() if reason}
+            | dict.fromkeys(settings.products, AS_PRODUCT),
             looked_up={site.node for site, family in families.items() if family.float_reason},
             dynamic=settings.dynamic,
             alone=target_plan,

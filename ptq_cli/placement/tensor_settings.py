@@ -184,6 +184,7 @@ class TensorSettings:
         modes: what is done with the activations that each layer reads, where that is not ``"static"``.
         dynamic: for layers of the mode ``"dynamic"``, what shares a scale of these activations.
         asked: layers whose mode an override decides.
+        products: recurrent layers whose weights are integers, and which are computed in float.
     """
 
     activations: Mapping[str, AmaxSettings]
@@ -196,6 +197,7 @@ class TensorSettings:
     modes: Mapping[str, str] = field(default_factory=dict)
     dynamic: Mapping[str, str] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
+    products: frozenset[str] = frozenset()
 
     def other_formats(self, target: Target) -> dict[str, str]:
         """Return the formats of activations that are asked for and are not the target's own, by source."""
@@ -276,6 +278,7 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         modes=modes,
         dynamic={name: granularity_of(item) for name, item in of_layers.items() if mode_of(item) == DYNAMIC},
         asked=frozenset(with_own_mode(layers, recipe.override)),
+        products=recipe.products,
     )
 
 

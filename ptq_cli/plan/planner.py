@@ -39,6 +39,7 @@ from ptq_cli.plan.weighted_operators import Computing, plan_stored, with_pairs
 
 # Begins the reason of a layer whose weights alone may be quantized.
 ACTIVATIONS_IN_FLOAT = "its activations stay in float, as the recipe asks"
+AS_PRODUCT = "computed in float with integer weights: its integers cost the outputs more than they save time"
 # A reason may also be that a value is of integers, which no other export changes.
 OTHER_FLOATS = ("float16", "bfloat16", "double")
 

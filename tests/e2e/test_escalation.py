@@ -52,6 +52,11 @@ def test_an_lstm_whose_integers_lose_a_signal_gets_another_form(speech: Path, pt
     assert worst_output(ptq, "plain", "powers.npz") < 20.0 <= worst_output(ptq, "better", "powers.npz")
     assert lstm_operators(speech / "plain/model.int8.onnx") == ["DynamicQuantizeLSTM"] * 2
     assert "LSTM" in lstm_operators(speech / "better/model.int8.onnx")
+    layers = json.loads((speech / "better/report.json").read_text())["layers"]
+    reasons = {layer["name"]: layer["reason"] for layer in layers if layer["op"] == "LSTM"}
+    assert any("integers cost the outputs more than they save time" in why for why in reasons.values()), (
+        reasons
+    )
 
     # An export reads the data again, and makes the same file; without them it makes what it can.
     assert ptq("export --run better --output again.onnx").status == 0
