@@ -95,6 +95,7 @@ def test_a_wheel_has_every_file_and_no_other(checkout: Path, wheel: Path) -> Non
     assert files_of(wheel) == expected
 
 
+@pytest.mark.nightly
 def test_an_sdist_makes_the_same_wheel(checkout: Path, wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(build("sdist", checkout, tmp_path / "sdist")) as archive:
         archive.extractall(tmp_path, filter="data")
@@ -111,6 +112,7 @@ def test_an_installed_wheel_has_its_command_and_its_presets(wheel: Path, tmp_pat
     assert presets.parts[-3:] == ("ptq_cli", "configs", "presets")
 
 
+@pytest.mark.nightly
 def test_an_editable_installation_reads_the_presets_of_the_checkout(checkout: Path, tmp_path: Path) -> None:
     python, _ = environment_in(tmp_path / "environment")
     install(python, "--no-build-isolation", "--editable", checkout, folder=tmp_path)

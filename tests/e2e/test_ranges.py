@@ -60,6 +60,7 @@ def test_ranges_that_clip_too_much_are_widened(quantize, text, shape):
     assert ranges.after >= whole.before  # That method was among those tried.
 
 
+@pytest.mark.nightly
 def test_rounding_follows_the_chosen_ranges(quantize):
     both = quantize(percentile=90.0, weight_bits=4, recover=["ranges", "round"])
     assert both.ranges.kept
@@ -106,6 +107,7 @@ def test_a_gain_that_may_be_chance_is_not_kept(quantize, monkeypatch):
     assert weights[0].SerializeToString() == weights[1].SerializeToString()
 
 
+@pytest.mark.nightly
 def test_nothing_is_changed_where_nothing_is_better(quantize):
     plain = quantize(method="max")
     result = quantize("again", method="max", recover=["ranges"])  # Without histograms there is one method.

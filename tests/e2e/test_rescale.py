@@ -106,6 +106,7 @@ def test_a_network_with_uneven_channels_is_as_good_as_before_it_got_them(quantiz
     assert set(told.strengths) <= {"stem", "depthwise", "project", "head"}
 
 
+@pytest.mark.nightly
 def test_activations_of_few_bits_gain_from_channels_that_are_little_apart(quantize: Quantize) -> None:
     model, few = uneven(BLOCKS, 0.8), {"activation_bits": 4, "amax": "mse"}
     quantize(model, "plain", recover=["none"], **few)
@@ -113,6 +114,7 @@ def test_activations_of_few_bits_gain_from_channels_that_are_little_apart(quanti
     assert told.kept and sqnr("equalized") > sqnr("plain") + 0.5
 
 
+@pytest.mark.nightly
 def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_are_written(quantize):
     model, settings = uneven(ATTENTION, 4.0), {"activation_mode": "dynamic", "prefer": "size"}
     quantize(model, "uneven", recover=["none"], **settings)
@@ -123,6 +125,7 @@ def test_smoothing_is_judged_by_ranges_that_are_found_at_each_run_where_these_ar
     assert abs(told.before - wanted) < 1 < abs(measured.before - wanted)
 
 
+@pytest.mark.nightly
 def test_channels_get_factors_by_default_where_ranges_are_found_at_each_run_if_it_surely_helps(
     quantize: Quantize, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +156,7 @@ def test_the_float_model_computes_the_same_and_both_files_say_what_was_done(quan
         assert (item["rung"], item["kept"], item["sqnr_db"][1]) == ("equalize", True, round(told.after, 3))
 
 
+@pytest.mark.nightly
 def test_export_and_shards_and_threads_make_the_same_bytes(quantize: Quantize) -> None:
     first = quantize(uneven(BLOCKS, 5.0), recover=["equalize"]).export.output.read_bytes()
     other = ptq_cli.export(run="run", output="again.onnx", threads=2)

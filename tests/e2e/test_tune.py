@@ -194,6 +194,7 @@ def test_what_is_refused_leaves_nothing(tune, tmp_path, settings, error, says):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.nightly
 def test_a_rung_that_rewrites_the_float_model_has_its_own_calibration(tune, tmp_path):
     """Channels are multiplied where they are made and divided where they are read: the same function."""
     model = build(CONVOLUTIONS)
