@@ -32,9 +32,8 @@ from ptq_cli.qdq.write.operator_forms import TableValues, clamped_sum, hard_swis
 from ptq_cli.recipe.quantizer_families import ActivationFamily, ScaledActivations
 from ptq_cli.recipe.sections import AmaxSettings
 
-FEWEST_STEPS = (
-    16  # of a part's range in the join's scale: measured, docs/decisions/0009-layers-that-stay-float.md
-)
+# Steps of a part's range in the scale of the join: measured, docs/decisions/0009-layers-that-stay-float.md.
+FEWEST_STEPS = 16
 LARGEST_SHARE = 0.05  # of integer multiply-accumulates that become float with a join that is near an output
 SIDE_BY_SIDE = ("Concat",)  # operators whose result holds all values of their inputs
 

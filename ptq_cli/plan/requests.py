@@ -90,9 +90,8 @@ def _top(parents: dict[str, str], name: str) -> str:
 
 
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div")
-MOST_FUSED = (
-    8  # activation functions and moves that are looked past for an operator that they are merged into
-)
+# Activation functions and moves that are looked past for an operator that they are merged into.
+MOST_FUSED = 8
 
 
 class Requests:

@@ -33,9 +33,8 @@ from ptq_cli.recover.recovery_context import MOST_WORK, RecoveryContext, few, sa
 from ptq_cli.recover.recovery_effects import FloatLayers
 
 LOUD = 64  # tensors that are looked at, at most: those that make the most noise
-_LEAST_SHARE = (
-    1e-3  # of the time: cost of a layer that saves time in float, so that no noise is worth nothing
-)
+# Share of the time: cost of a layer that saves time in float, so that no noise is worth nothing.
+_LEAST_SHARE = 1e-3
 BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
 REASON = "left in float: its integers cost the outputs more than they save time"
 

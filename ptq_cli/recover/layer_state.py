@@ -30,9 +30,8 @@ from ptq_cli.runtime.products import multiplied_floats
 
 BIAS_ROOM = 4  # times as large as it is a bias may become before its scale would be too small for it
 EVERY = slice(None)
-STATE_CHANNELS_AT_ONCE = (
-    4096  # output channels with blocks of which weights and integers are held in float64 at once
-)
+# Output channels with blocks of which weights and integers are held in float64 at once.
+STATE_CHANNELS_AT_ONCE = 4096
 _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 NO_HELP = "the error on the held-out samples did not fall"
 

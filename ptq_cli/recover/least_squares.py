@@ -13,9 +13,8 @@ from ptq_cli.core.compiled import compiled
 from ptq_cli.recover.second_moments import Float64s, Int64s, SecondMoments
 from ptq_cli.runtime.products import multiplied_floats
 
-ELIMINATED_COLUMNS = (
-    192  # columns eliminated together: such products are fast, and compiled loops take next to nothing
-)
+# Columns eliminated together: such products are fast, and compiled loops take next to nothing.
+ELIMINATED_COLUMNS = 192
 DAMPING = 0.01  # of the mean variance of an input; measured, see docs/recovery.md
 # Of conjugate gradients. What is left of the error changes a share by 0.004 on average, and by 0.05 at most:
 # near the best share that is next to nothing of what it gains.

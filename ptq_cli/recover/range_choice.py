@@ -35,9 +35,8 @@ from ptq_cli.recover.recovery_effects import LITTLE, RangesByEffect
 _STAGE = "ranges"
 _PERCENTILES = (99.999, 99.99, 99.9)
 ALIKE = 0.03  # scales that differ by less are one candidate
-_MOST_TENSORS = (
-    64  # of more, those are measured whose candidates differ most, on as many samples as run together
-)
+# Of more, those are measured whose candidates differ most, on as many samples as run together.
+_MOST_TENSORS = 64
 _GAIN = 0.9  # a candidate that costs more than this share of the recipe's method is not worth a change
 FOR_ALL = ("max", *(f"percentile {share:g}" for share in _PERCENTILES))  # also tried for all tensors together
 

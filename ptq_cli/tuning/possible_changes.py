@@ -71,9 +71,8 @@ def activations_of(model: ir.Model, plan: Plan, layers: Collection[str]) -> tupl
     return tuple(found)
 
 
-WEIGHT_BLOCK = (
-    32  # values of a weight that share a scale where only weights are quantized: the size of the presets
-)
+# Values of a weight that share a scale where only weights are quantized: the size of the presets.
+WEIGHT_BLOCK = 32
 _MATRIX = 2
 
 
