@@ -280,8 +280,7 @@ def _recovered(
     rungs, interruptions = recovery_rungs(source.resolved.recipe.recovery), context.interruptions
     found = _Recovered(placement)
     if not rungs and not source.float_model.is_apart:
-        with interruptions.rung() as stop:
-            placement, forms = choose_forms(context, models, placement, stop)
+        placement, forms = choose_forms(context, models, placement)
         found = _Recovered(placement, forms)
         if forms.is_enough or interruptions.stopped:
             return found

@@ -39,7 +39,7 @@ class FormMaker(Protocol):
 
 
 def choose_forms(
-    context: RecoveryContext, models: FormMaker, placement: Placement, stop: Callable[[], bool]
+    context: RecoveryContext, models: FormMaker, placement: Placement
 ) -> tuple[Placement, ChosenForms]:
     """Return the placement with the fastest forms of recurrent layers that reach 22 dB, and what they are.
 
@@ -58,8 +58,9 @@ def choose_forms(
     names = list(dict.fromkeys(site.node for site in placement.plan.weights if site.kernel))
     if before >= GOAL_DB or not names:
         return placement, ChosenForms(before=before, after=before, samples=count, forms={})
-    search = _FormSearch(context, measured, _sized(names, placement.plan, floats), stop)
-    forms, after = search.fastest(before)
+    with context.interruptions.rung() as stop:
+        search = _FormSearch(context, measured, _sized(names, placement.plan, floats), stop)
+        forms, after = search.fastest(before)
     if forms:
         by_form = [f"{n} in {form}" for form, n in Counter(forms.values()).items()]
         text = f"recurrent layers: {', '.join(by_form)}: worst output from {before:.1f} to {after:.1f} dB"
