@@ -30,6 +30,7 @@ from ptq_cli.placement.ranges import (
     with_statistics_of_parts,
 )
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
+from ptq_cli.plan.cost_benefit import Sizes, integer_time, savings
 from ptq_cli.plan.fitted_grids import expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.planner import make_plan
@@ -53,9 +54,10 @@ from ptq_cli.qdq.write.weight_quantizer import (
 from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import IN_FLOAT, RANGES, ROW
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
-from ptq_cli.recipe.sections import FLOAT16, LATENCY
+from ptq_cli.recipe.sections import FLOAT16, LATENCY, RecoverySettings
 from ptq_cli.recover.escalation import QUICK_WORK, choose_forms
 from ptq_cli.recover.escalation import REASON as FORM_REASON
+from ptq_cli.recover.float_layers import REASON as FLOAT_REASON
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers
 from ptq_cli.recover.layer_state import bias_values
 from ptq_cli.recover.quantized_layer import DecidedModel, QuantizedLayer, quantized_layers, with_opset
@@ -314,6 +316,16 @@ def _with_float_layers(
     known = ranges.reached if ranges is not None else math.nan
     with context.interruptions.rung() as stop:
         placement, layers = choose_float_layers(context, models, found.placement, limits, stop, known=known)
+    more = layers.with_more()
+    is_limited = limits.slower != RecoverySettings().float_time
+    if found.forms is not None and not is_limited and layers.after < GOAL_DB <= more.after:
+        # What nobody has set a limit for may take all the time that the integers save.
+        sizes = Sizes.of(source.graph)
+        plan = found.placement.plan
+        saved = savings(source.graph, plan, sizes).work / integer_time(source.graph, plan, sizes)
+        if more.slower < saved:
+            placement = models.without(dict.fromkeys(more.layers, FLOAT_REASON), more.dynamic)
+            layers = more
     return replace(found, placement=placement, float_layers=layers)
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from ptq_cli.core.documents import rounded
@@ -223,6 +223,22 @@ class FloatLayers:
         math.nan
     )
     refused: Annotated[str, "Why no layer was looked at; empty otherwise."] = ""
+
+    def with_more(self) -> "FloatLayers":
+        """The same with the further layers, where there are some."""
+        if math.isnan(self.more_sqnr):
+            return self
+        return replace(
+            self,
+            layers=self.more,
+            dynamic=self.more_dynamic,
+            after=self.more_sqnr,
+            slower=self.more_slower,
+            more=(),
+            more_dynamic=(),
+            more_sqnr=math.nan,
+            more_slower=0.0,
+        )
 
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model."""
