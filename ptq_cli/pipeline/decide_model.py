@@ -55,10 +55,8 @@ from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import IN_FLOAT, RANGES, ROW
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY, RecoverySettings
-from ptq_cli.recover.escalation import QUICK_WORK, choose_forms
-from ptq_cli.recover.escalation import REASON as FORM_REASON
-from ptq_cli.recover.float_layers import REASON as FLOAT_REASON
-from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers
+from ptq_cli.recover.escalation import FORM_REASON, QUICK_WORK, choose_forms
+from ptq_cli.recover.float_layers import FLOAT_REASON, FloatLimits, choose_float_layers
 from ptq_cli.recover.layer_state import bias_values
 from ptq_cli.recover.quantized_layer import DecidedModel, QuantizedLayer, quantized_layers, with_opset
 from ptq_cli.recover.range_choice import choose_ranges

@@ -18,11 +18,11 @@ from ptq_cli.recover.recovery_effects import GOAL_DB, ChosenForms
 
 # A layer computes in integers, multiplies integer weights as floats, or is left as it is. The first is the
 # fastest by far, and the second as large.
-INTEGERS, PRODUCT, IN_FLOAT = "integers", "float with integer weights", "float"
+COMPUTES_INTEGERS, COMPUTES_PRODUCTS, STAYS_FLOAT = "integers", "float with integer weights", "float"
 MOST_LAYERS = 12  # recurrent layers that are decided one by one: each takes up to two models more
 QUICK_WORK = 3e11  # multiply-accumulates of candidates for ranges: about half a minute of one core with AVX2
 LEAST_GAIN_DB = 0.5  # what a slower or a larger form of all of them has to gain
-REASON = "computed in float: in integers it costs the outputs more than it saves time"
+FORM_REASON = "computed in float: in integers it costs the outputs more than it saves time"
 
 FLOATS_OF_OUTPUTS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 _Forms = Mapping[str, str]
@@ -97,8 +97,8 @@ class _Measured:
 
     def placed(self, forms: _Forms) -> Placement:
         """The placement of forms."""
-        in_float = {name: REASON for name, form in forms.items() if form == IN_FLOAT}
-        products = frozenset(name for name, form in forms.items() if form == PRODUCT)
+        in_float = {name: FORM_REASON for name, form in forms.items() if form == STAYS_FLOAT}
+        products = frozenset(name for name, form in forms.items() if form == COMPUTES_PRODUCTS)
         return self._models.with_forms(in_float, products)
 
 
@@ -117,7 +117,7 @@ class _FormSearch:
         """Return the forms that are not integers, and the SQNR of the worst output with them."""
         every = [name for group in self._groups for name in group]
         best, reached = {}, before
-        for form in (PRODUCT, IN_FLOAT):
+        for form in (COMPUTES_PRODUCTS, STAYS_FLOAT):
             forms = dict.fromkeys(every, form)
             found = self._sqnr(forms)
             if found >= reached + LEAST_GAIN_DB:
@@ -126,7 +126,7 @@ class _FormSearch:
                 break
         enough = min(WANTED_DB, reached - LEAST_GAIN_DB)
         for group in self._groups if best else ():
-            for form in (INTEGERS, PRODUCT):
+            for form in (COMPUTES_INTEGERS, COMPUTES_PRODUCTS):
                 if self._stop() or form == best[group[0]]:
                     break
                 forms = {**best, **dict.fromkeys(group, form)}
@@ -134,7 +134,7 @@ class _FormSearch:
                 if found >= enough:
                     best, reached = forms, found
                     break
-        return {name: form for name, form in best.items() if form != INTEGERS}, reached
+        return {name: form for name, form in best.items() if form != COMPUTES_INTEGERS}, reached
 
     def _sqnr(self, forms: _Forms) -> float:
         self._done += 1

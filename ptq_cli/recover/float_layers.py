@@ -36,7 +36,7 @@ LOUD = 64  # tensors that are looked at, at most: those that make the most noise
 # Share of the time: cost of a layer that saves time in float, so that no noise is worth nothing.
 _LEAST_SHARE = 1e-3
 BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
-REASON = "left in float: its integers cost the outputs more than they save time"
+FLOAT_REASON = "left in float: its integers cost the outputs more than they save time"
 
 _Names = tuple[str, ...]
 _Move = tuple[_Names, _Names]  # layers that are left in float, and layers that find ranges at each run
@@ -136,7 +136,7 @@ class Steps:
         if move not in self._plans:  # What a tensor asks for is the first step, and each limit begins alike.
             in_float, dynamic = move
             choices = LayerChoices(
-                excluded={**self._excluded, **dict.fromkeys(in_float, REASON)},
+                excluded={**self._excluded, **dict.fromkeys(in_float, FLOAT_REASON)},
                 dynamic={**self._dynamic, **dict.fromkeys(dynamic, ROW)},
             )
             self._plans[move] = make_plan(
@@ -337,7 +337,7 @@ class _Search:
 
     def _placed(self, step: _Step) -> Placement:
         in_float, dynamic = step.move
-        return self._models.without(dict.fromkeys(in_float, REASON), dynamic)
+        return self._models.without(dict.fromkeys(in_float, FLOAT_REASON), dynamic)
 
 
 def _measure(

@@ -52,9 +52,7 @@ def test_rank_is_exact_however_many_values_there_are(percentile, count, rank):
     keys = np.array([127 << 11, (127 << 11) + 1, (127 << 11) + 2], np.uint32)
     histogram = BitHistogram(keys, np.array([rank - 1, 1, count - rank]))
     one = np.float32(1).reshape(())
-    statistics = TensorStatistics(
-        count=count, zeros=0, minimum=one, maximum=one * 2, channels=None, histogram=histogram
-    )
+    statistics = TensorStatistics(count=count, zeros=0, minimum=one, maximum=one * 2, histogram=histogram)
     assert percentile_amax(statistics, percentile) == histogram.upper_edges()[1]
 
 

@@ -55,9 +55,8 @@ def make_run(weights: list[np.ndarray], x: np.ndarray, *, batch: int | str = "n"
     onnx.save(parsed(f"{ends} {{ {nodes} }}", constants, opset=20, ir_version=10), "model.onnx")
     labels = np.arange(len(x)) % weights[-1].shape[1]
     np.savez("calib.npz", x=x.astype(np.float32), label=labels)
-    request = Request(
-        settings={"data": "calib.npz", "eval_data": "calib.npz", **settings}, model=Path("model.onnx")
-    )
+    data = {"data": "calib.npz", "eval_data": "calib.npz"}
+    request = Request(settings={**data, "recover": ["none"], **settings}, model=Path("model.onnx"))
     run = RunDirectory(Path("ptq-run"))
     run_calibrate(request, run)
     run_export(request, run)
