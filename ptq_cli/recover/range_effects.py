@@ -139,7 +139,7 @@ def _size(running: Running) -> int:
 
 
 class _Told:
-    """Tells how many runs are done, and how many there are at most, which each piece shows anew."""
+    """Counter of finished runs, and of how many there are at most: each piece may lower that."""
 
     def __init__(self, done: Callable[[int, int], None]) -> None:
         self._done, self._finished = done, 0

@@ -276,9 +276,6 @@ def warn_of_result(warnings: "Iterable[ReportWarning]") -> None:
         tell(f"hint: {hint}")
 
 
-# GitHub's job summary: the result of a command is added to it.
-
-
 # Environment variable with the summary's file; GitHub sets it for each step of a job.
 VARIABLE = "GITHUB_STEP_SUMMARY"
 

@@ -76,9 +76,6 @@ def as_typed(text: str, folder: Path) -> str:
     return re.sub(rf"(?<![\w./~-]){re.escape(prefix)}", "", text)
 
 
-# Lines that end between words: no name, number or unit is split.
-
-
 # What stays on one line although it has a space.
 _TOGETHER = re.compile(r"\[default: [^\]]{1,24}\]|\d (?:%|dB|[kMGT]?i?B|[nµm]?s|[kMGT])(?!\w)")
 # Stands for such a space. It is of Unicode's private use, and no line breaker takes it for a space.

@@ -12,9 +12,6 @@ from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.evaluation.bootstrap import Float64Array, OfSums
 from ptq_cli.evaluation.document.measurement import Unit
 
-# What each sample added to a metric, in the order of the set; it can be saved and continued.
-
-
 Rows = npt.NDArray[Any]  # One for each sample, or for each pair of samples
 
 State = dict[str, Rows]  # Arrays by name, from which a metric goes on: what a checkpoint holds of it

@@ -19,9 +19,6 @@ from ptq_cli.evaluation.metrics.base import (
     paired_rows,
 )
 
-# Class scores: what an output must look like, and the class that it chooses.
-
-
 MIN_CLASSES = 2
 
 
@@ -171,9 +168,6 @@ class Top1Agreement(_OfScores):
         """Count one batch."""
         agreed = np.argmax(float_output, axis=1) == np.argmax(quantized_output, axis=1)
         self._add(agreed.astype(np.uint8)[:, None])
-
-
-# How far the quantized model's class probabilities are from the float model's.
 
 
 # Rows of the float model that add up to 1 within this are probabilities already; others are logits.

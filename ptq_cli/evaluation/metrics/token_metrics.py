@@ -12,9 +12,6 @@ from ptq_cli.evaluation.document.measurement import Unit
 from ptq_cli.evaluation.metrics.base import Labels, Recorded, SampleSums, Targets
 from ptq_cli.evaluation.metrics.similarities import cosines
 
-# Scores of tokens, walked a few positions at a time: those of a batch would not fit in memory as float64.
-
-
 IGNORED = -100  # The label of a position that does not count, as PyTorch's cross entropy has it
 
 _BLOCK = 2**20  # Scores that are converted to float64 at a time: 8 MiB

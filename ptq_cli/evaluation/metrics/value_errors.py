@@ -72,9 +72,6 @@ class Sqnr(Recorded):
         return SampleSums(self.rows, lambda sums: 10 * np.log10(sums[..., 0] / sums[..., 1]))
 
 
-# Signal to quantization noise ratio of the worst channel of an output.
-
-
 # Sums of each channel are kept for so many blocks of samples; more samples make the blocks larger.
 _MOST_BLOCKS = 256
 
@@ -286,9 +283,6 @@ class MeanError(Recorded):
         """Return the mean from sums of each sample's errors and elements."""
         mean: Float64Array = sums[..., 0] / sums[..., 1]
         return mean
-
-
-# Coefficient of determination.
 
 
 # With more targets the sums take more memory than a metric should: pixels of an image are not columns.

@@ -11,9 +11,6 @@ from ptq_cli.core.errors import UsageError
 from ptq_cli.core.words import did_you_mean
 from ptq_cli.terminal.phrases import fill
 
-# How help fits a terminal: lines end between words, and an example still runs when it is copied.
-
-
 ROOMY = 70  # From this width on, options and their texts have the columns that click gives them
 NARROW_OPTIONS = 20  # Columns of the options on a narrower terminal; a longer one has a line of its own
 AS_IT_IS = "\b"  # Click's mark of a paragraph whose lines stay as they are
