@@ -156,7 +156,7 @@ class NonFiniteDataError(PtqError, code="PTQ-DATA-008"):
 
 
 class TokenizerError(PtqError, code="PTQ-TEXT-001"):
-    """``text.tokenizer`` is not a tokenizer, or does not fit the model: its tokens are not in the embedding."""
+    """``text.tokenizer`` is not a tokenizer, or its tokens are not in the embedding of the model."""
 
 
 class SequenceLengthError(PtqError, code="PTQ-TEXT-002"):
