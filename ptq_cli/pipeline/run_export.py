@@ -182,7 +182,7 @@ def run_export(
                 _require_compiler(resolved.target)
             if restart:
                 discard_recovery(run)
-            data = open_recovery_data(resolved, calibration, graph, float_model)
+            data = open_recovery_data(resolved, calibration, graph, float_model, progress)
             source = CalibratedModel(
                 resolved=resolved,
                 calibration=calibration,

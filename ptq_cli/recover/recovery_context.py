@@ -145,19 +145,26 @@ def escalates(resolved: Resolved) -> bool:
 
 
 def open_recovery_data(
-    resolved: Resolved, calibration: Calibration, graph: ir.Model, stored: StoredModel
+    resolved: Resolved,
+    calibration: Calibration,
+    graph: ir.Model,
+    stored: StoredModel,
+    progress: ProgressCallback,
 ) -> RecoveryData | None:
     """Open the data of an earlier calibration again; None if no rung of recovery needs them.
 
     Edge case:
-        Data that only ``escalates`` would read may be gone, or may have changed: then nothing is improved.
+        Data that only ``escalates`` would read may be gone, or may have changed: then nothing is improved,
+        and a note says so.
     """
     if not exporting_rungs(resolved.recipe.recovery):
         if not escalates(resolved) or resolved.recipe.calibration.data is None:
             return None
         try:
             return _opened_again(resolved, calibration, graph, stored)
-        except PtqError:
+        except PtqError as error:
+            note = f"the outputs were not compared with the float model's: {error.message}"
+            progress(Progress(RECOVER_STAGE, 0, None, note))
             return None
     return _opened_again(resolved, calibration, graph, stored)
 

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING
 
 from ptq_cli.calibdata.dataset.batches import WHOLE, Shard, parse_shard
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.setup.ranks import (
-    find_ranks,
-    require_single,
-)
+from ptq_cli.setup.ranks import find_ranks, require_single
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory
 
