@@ -1,119 +1,110 @@
-"""What the default of ``ptq quantize`` brings beside ``--recover none``, and what it costs in forward passes.
+"""What defaults of ptq, ONNX Runtime's script and NNCF hand over: worst output, speed and size, in one run.
 
-python -m benchmarks.defaults                    the sample models
-python -m benchmarks.defaults DIR                the networks of a folder, as benchmarks/zoo.py describes it
-python -m benchmarks.defaults DIR --only a,b --write    replace the rows of these networks
+python -m benchmarks.defaults DIR                      the networks of a folder, as for benchmarks/zoo.py
+python -m benchmarks.defaults DIR --only a,b --write   replace the rows of these networks
+python -m benchmarks.defaults DIR --nncf PYTHON        beside NNCF, in a Python with nncf, openvino and onnx
 
-The cost is processor time above that of ``--recover none``, on one thread: in seconds, and in runs of the
-float model over the calibration data, which of small networks take less than a tenth of a second. What a
-default has to be: the best that costs at most five passes, and never worse.
+All models of a network take turns, one sample at a time on one thread, and speed is processor time of the
+user's file over theirs. The cost of ptq's default is its processor time beside that of ``--recover none``.
+``python -m benchmarks.architectures DIR`` makes a folder of well-known architectures.
 """
 
 import resource
+import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-import numpy as np
+import onnxruntime
 
 from benchmarks.each_network import table_line
 from benchmarks.results_page import networks_parser, print_part
-from benchmarks.timing import evaluate_run, run_ptq
+from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
-from benchmarks.zoo_network import Judge, feeds_of
-from ptq_cli.runtime.session import Session
+from benchmarks.zoo_network import Judge, Quantized, quantize_with_script, reason_of
 
-ROOT = Path(__file__).parent.parent
-SAMPLES = ("cifar10_cnn", "spoken_digits_transformer", "shapes_detector")
-WAYS = ("none", "auto")
-COLUMNS = ("model", "forward pass", *(f"`{way}`" for way in WAYS), *(f"cost of `{way}`" for way in WAYS[1:]))
+BY_NNCF = Path(__file__).parent / "peers" / "by_nncf.py"
+COLUMNS = ("model", "`--recover none`", "default", "time of both", "ONNX Runtime's script", "NNCF")
+LONGEST = 900  # seconds of a peer
 
 
 def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
-    parser = networks_parser("Compare the default with no recovery.", 48, is_optional=True)
+    parser = networks_parser("Compare defaults.", 48)
+    parser.add_argument("--nncf", metavar="PYTHON", help="of an environment with nncf, openvino and onnx")
+    parser.add_argument("--seconds", type=float, default=6.0, help="to measure the speeds of each network")
     arguments = parser.parse_args()
-    folders = find_networks(arguments.folder, arguments.only) if arguments.folder is not None else []
-    folders = folders or [ROOT / "sample_models" / name for name in SAMPLES]
-    print_part("defaults", _table(folders, arguments.samples), write=arguments.write, keep_rows=True)
+    onnxruntime.set_default_logger_severity(3)
+    folders = find_networks(arguments.folder, arguments.only)
+    lines = _table(folders, arguments.samples, arguments.seconds, arguments.nncf)
+    print_part("defaults", lines, write=arguments.write, keep_rows=True)
 
 
-def _table(folders: Sequence[Path], samples: int) -> Iterator[str]:
+def _table(folders: Sequence[Path], samples: int, seconds: float, nncf: str | None) -> Iterator[str]:
     yield table_line(*COLUMNS)
     yield f"|{'---|' * len(COLUMNS)}"
     for folder in folders:
         with tempfile.TemporaryDirectory() as scratch:
-            yield _row(folder, Path(scratch), samples)
+            yield table_line(*_row(folder, Path(scratch), samples, seconds, nncf))
 
 
-def _row(folder: Path, scratch: Path, samples: int) -> str:
-    is_sample = (folder / "ptq.toml").is_file()
-    found = list(_measured_sample(folder, scratch) if is_sample else _measured(folder, scratch, samples))
-    decibels, spent = [sqnr for sqnr, _ in found], [taken for _, taken in found]
-    forward = forward_pass(scratch / "none" / "model.float.onnx", folder, samples, is_sample=is_sample)
-    return table_line(
-        folder.name,
-        f"{forward:.2f} s",
-        *(f"{sqnr:.1f} dB" for sqnr in decibels),
-        *(
-            f"{max(0.0, taken - spent[0]):.1f} s: {max(0.0, taken - spent[0]) / forward:.1f}"
-            for taken in spent[1:]
-        ),
-    )
-
-
-def _measured_sample(folder: Path, scratch: Path) -> Iterator[tuple[float, float]]:
-    """Yield the SQNR on the evaluation data and the processor time of each way."""
-    for way in WAYS:
-        run = str(scratch / way)
-        words = [
-            "quantize",
-            "--data",
-            "calib.npz",
-            "--run",
-            run,
-            "--recover",
-            way,
-            "--set",
-            "run.evaluate=false",
-        ]
-        spent = _processor_time(words, folder)
-        metrics = {item["name"]: item for item in evaluate_run(run, folder)["metrics"]}
-        yield metrics["sqnr_db"]["quantized_value"], spent
-
-
-def _measured(folder: Path, scratch: Path, samples: int) -> Iterator[tuple[float, float]]:
-    """Yield the SQNR of the worst output on the evaluation data and the processor time of each way."""
+def _row(folder: Path, scratch: Path, samples: int, seconds: float, nncf: str | None) -> Iterator[str]:
     judge = Judge(folder, samples)
-    for way in WAYS:
-        words = ["quantize", str(folder / "model.onnx"), "--data", str(folder / "calib.npz")]
-        words += ["--samples", str(samples), "--run", way, "--recover", way, "--set", "run.evaluate=false"]
-        spent = _processor_time(words, scratch)
-        yield judge.compare(scratch / way / "model.int8.onnx", "").sqnr_db, spent
+    ways = {way: partial(_with_ptq, way) for way in ("none", "auto")} | {"script": _with_script}
+    if nncf is not None:
+        ways["nncf"] = partial(_with_nncf, nncf)
+    found: dict[str, Quantized | str] = {}
+    files, spent = {}, {}
+    for way, quantize in ways.items():
+        before = _processor_time()
+        try:
+            files[way] = quantize(folder, scratch, samples)
+            spent[way] = _processor_time() - before
+            found[way] = judge.compare(files[way], "")
+        except Exception as error:  # noqa: BLE001 - a peer may raise anything, which is its result
+            files.pop(way, None)
+            found[way] = reason_of(error)
+    speeds = dict(zip(files, judge.speeds([*files.values()], seconds), strict=True))
+    floats = sum(path.stat().st_size for path in folder.glob("model.onnx*"))
+    yield folder.name
+    for way in ("none", "auto", "time", "script", "nncf"):
+        item = found.get(way, "")
+        if way == "time":
+            both = [spent[name] for name in ("none", "auto") if name in spent]
+            yield ", ".join(f"{taken:.0f} s" for taken in both)
+        elif isinstance(item, str):
+            yield item
+        else:
+            size = replace(item, size=files[way].stat().st_size / floats).size
+            yield f"{item.sqnr_db:.1f} dB, {speeds[way]:.2f}, {size:.0%}"
 
 
-def _processor_time(words: Sequence[str], folder: Path) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run_ptq([*words, "--set", "runtime.threads=1"], folder)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def _with_ptq(way: str, folder: Path, scratch: Path, samples: int) -> Path:
+    words = ["quantize", str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--run", way]
+    words += ["--samples", str(samples), "--recover", way, "--set", "evaluation.latency=false"]
+    prefer = ["--prefer", "accuracy"] if way == "none" else []
+    run_ptq([*words, *prefer, "--set", "runtime.threads=1"], scratch)
+    return scratch / way / "model.int8.onnx"
 
 
-def forward_pass(model: Path, folder: Path, samples: int, *, is_sample: bool) -> float:
-    """Return the processor time of the float model over the calibration data, in seconds."""
-    source = folder / "calib.npz"
-    with np.load(source) as arrays:
-        count = min(len(array) for array in arrays.values())
-    feeds = list(feeds_of(source, count if is_sample else samples))
-    session = Session(model, threads=1)
-    names = {spec.name for spec in session.inputs}
-    fed = [{name: array for name, array in feed.items() if name in names} for feed in feeds]
-    session.run(fed[0])
-    begin = time.process_time()
-    for feed in fed:
-        session.run(feed)
-    return time.process_time() - begin
+def _with_script(folder: Path, scratch: Path, samples: int) -> Path:
+    return quantize_with_script(folder, scratch, samples)[0]
+
+
+def _with_nncf(python: str, folder: Path, scratch: Path, samples: int) -> Path:
+    file = scratch / "nncf.onnx"
+    command = [python, BY_NNCF, folder / "model.onnx", folder / "calib.npz", file, "--method", "default"]
+    given = [*map(str, command), "--samples", str(samples)]
+    subprocess.run(given, cwd=scratch, check=True, capture_output=True, text=True, timeout=LONGEST)
+    return file
+
+
+def _processor_time() -> float:
+    """Return the processor time of this process and of those that it waited for."""
+    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(item.ru_utime + item.ru_stime for item in found)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,15 @@ from pathlib import Path
 from types import FrameType
 from unittest import mock
 
-from benchmarks.defaults import forward_pass
 from benchmarks.each_network import table_line
 from benchmarks.models import write_images, write_resnet50
 from benchmarks.results_page import networks_parser, print_part
 from benchmarks.zoo import find_networks
+from benchmarks.zoo_network import feeds_of
 from ptq_cli.cli.main import run
 from ptq_cli.recover import recover_rounding as recovering
 from ptq_cli.recover.rung_work import seconds_of
+from ptq_cli.runtime.session import Session
 
 # Files and functions that a sample is counted for: the innermost one of a stack decides.
 PARTS = {
@@ -60,6 +61,20 @@ def main() -> None:
         print_part("recovery_profile", lines, write=arguments.write, keep_rows=True)
 
 
+def forward_pass(model: Path, folder: Path, samples: int) -> float:
+    """Return the processor time of the float model over the calibration data, in seconds."""
+    source = folder / "calib.npz"
+    feeds = list(feeds_of(source, samples))
+    session = Session(model, threads=1)
+    names = {spec.name for spec in session.inputs}
+    fed = [{name: array for name, array in feed.items() if name in names} for feed in feeds]
+    session.run(fed[0])
+    begin = time.process_time()
+    for feed in fed:
+        session.run(feed)
+    return time.process_time() - begin
+
+
 def _table(folders: Sequence[Path], samples: int) -> Iterator[str]:
     yield table_line(*COLUMNS)
     yield f"|{'---|' * len(COLUMNS)}"
@@ -89,7 +104,7 @@ def _row(folder: Path, scratch: Path, samples: int) -> str:
     words += ["--weight-bits", "4"] if folder.name == RESNET50 else []
     with mock.patch.object(recovering, "seconds_of", tell):
         spent, of_rungs = _profiled(words)
-    forward = forward_pass(scratch / "model.float.onnx", folder, samples, is_sample=False)
+    forward = forward_pass(scratch / "model.float.onnx", folder, samples)
     total = sum(spent.values())
     return table_line(
         folder.name,

@@ -98,6 +98,30 @@ def short_latency() -> Iterator[None]:
         yield
 
 
+SMALL = 250_000  # bytes of a float model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def small_networks_in_integers() -> Iterator[None]:
+    """Integers pay in none of the networks of a few layers, and tests of these are about integers.
+
+    What is decided where nobody says what is preferred is tested in ``tests/e2e/test_preference.py``.
+    """
+    if "onnxruntime" not in sys.modules:
+        yield
+        return
+    from ptq_cli.pipeline import decide_model, run_export
+    from ptq_cli.pipeline.trial_models import decides_placement
+
+    def decides(resolved: Any, float_model: Any) -> bool:
+        return float_model.size > SMALL and decides_placement(resolved, float_model)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (decide_model, run_export):
+            patch.setattr(module, "decides_placement", decides)
+        yield
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let the garbage collector rest while modules are imported: nothing of them is garbage."""
     day.configure(config)

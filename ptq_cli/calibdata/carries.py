@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,8 @@ from ptq_cli.core.errors import CarryError, DataShapeError
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 from ptq_cli.core.words import did_you_mean, entry_option
 
+# Samples that a state has to be 0 in, read so many at once
+_ZEROS_IN, _ZEROS_AT_ONCE = 256, 64
 _NOTHING = ("*", "none")  # ``--set 'data.carry.*=none'``: no output is fed back
 # What exporters add to the name of a state, at its start and at its end.
 _BEFORE = re.compile(
@@ -140,6 +143,26 @@ def _shown_carries(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) 
         if len(fitting) == 1:
             found[fitting[0]] = spec.name
     return found
+
+
+def zero_states(
+    dataset: Dataset, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> tuple[str, ...]:
+    """Return the states that the data give, and that are 0 in all of the first samples.
+
+    A state is an input that an output fits by name, type and shape: the next step reads it.
+    """
+    shown = {*_shown_carries([spec for spec in inputs if spec.name in dataset.specs], outputs).values()}
+    seen = 0
+    if not shown:
+        return ()
+    with closing(dataset.batches(_ZEROS_AT_ONCE)) as batches:
+        for batch in batches:
+            shown = {name for name in shown if not np.any(batch.inputs[name])}
+            seen += batch.size
+            if seen >= _ZEROS_IN or not shown:
+                break
+    return tuple(sorted(shown))
 
 
 def stem_of(name: str) -> str:

@@ -191,7 +191,7 @@ class LoadedRun(NamedTuple):
 
 
 # Sections of a recipe that an export's flags set, besides the target.
-EXPORTED = ("amax", "weights", "activations", "override", "recovery", "export")
+EXPORTED = ("amax", "weights", "activations", "override", "accuracy", "recovery", "export")
 
 
 def load_run(request: Request, run: RunDirectory) -> LoadedRun:

@@ -1,6 +1,6 @@
 """What is calibrated: the float model, its data, and what the target would quantize of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
+from ptq_cli.calibdata.carries import zero_states
 from ptq_cli.calibdata.dataset.dataset import Dataset, DividedDataset, Division
 from ptq_cli.calibdata.recordings import Recordings
 from ptq_cli.core.errors import EmptyDataError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
+from ptq_cli.core.words import few
 from ptq_cli.models.batch_axes import axis_notes
 from ptq_cli.models.fixed_inputs import closed_sizes
+from ptq_cli.models.graph_reading import value_spec
 from ptq_cli.models.loading.source import ModelKind
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
@@ -141,9 +144,24 @@ def open_subject(
         plan=make_plan(model.model, resolved.target),
         batch_size=batch_size,
         is_measured=needs_ranges(recipe),
-        notes=bind_inputs(dataset, model.inputs).notes if dataset is not None else (),
+        notes=tuple(_notes(dataset, model)) if dataset is not None else (),
         told_axes=told,
     )
+
+
+def _notes(dataset: Dataset, model: FloatModel) -> Iterator[str]:
+    bound = bind_inputs(dataset, model.inputs)
+    yield from bound.notes
+    states = () if isinstance(dataset, Recordings) else _zero_states(bound, model)
+    if states:
+        yield (
+            f"states are always zero in these data ({few(states, 3)}), and a model that runs on has others: "
+            "save recordings [recordings, steps, …] without them"
+        )
+
+
+def _zero_states(dataset: Dataset, model: FloatModel) -> tuple[str, ...]:
+    return zero_states(dataset, model.inputs, [value_spec(value) for value in model.model.graph.outputs])
 
 
 def _example_shapes(dataset: Dataset | None, inputs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:

@@ -247,6 +247,10 @@ class NothingToQuantizeError(PtqError, code="PTQ-PLAN-001"):
     """The target quantizes none of the model's layers."""
 
 
+class NothingGainedError(PtqError, code="PTQ-PLAN-003"):
+    """The quantized file would be larger than the float one, and nobody asked for it all the same."""
+
+
 class TargetOverrideError(PtqError, code="PTQ-PLAN-002"):
     """A setting asks for something that the target cannot do, such as uint8 on TensorRT."""
 

@@ -17,7 +17,7 @@ from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.folders.file_requests import FileRequest, file_requests, named_errors, suffix_of
 from ptq_cli.folders.model_folder import ModelFolder, carried_files, lay_out, open_folder
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.pipeline.decide_model import DecidedWeights
+from ptq_cli.pipeline.given_weights import DecidedWeights
 from ptq_cli.pipeline.run_quantize import (
     MadeQuantization,
     QuantizationResult,

@@ -11,11 +11,12 @@ from typing import Annotated, ClassVar
 from ptq_cli.amax.decide import resolve_method
 from ptq_cli.calibration.provenance import loaded_run, source_bytes
 from ptq_cli.core.documents import HIDDEN
-from ptq_cli.core.errors import UsageError
+from ptq_cli.core.errors import NothingGainedError, UsageError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.memory import no_cycle_search
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.gate_result import ReportWarning
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.models.files.stored import StoredModel
@@ -24,9 +25,11 @@ from ptq_cli.models.fixed_inputs import close_dimensions, closed_sizes
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.narrow_floats import narrow_floats
 from ptq_cli.models.pair_operators import is_pair_node
-from ptq_cli.pipeline.decide_model import CalibratedModel, DecidedWeights, GivenWeights, decided_model
+from ptq_cli.pipeline.decide_model import decided_model
 from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
 from ptq_cli.pipeline.exported_file import report_layers, write_metadata
+from ptq_cli.pipeline.given_weights import DecidedWeights, GivenWeights
+from ptq_cli.pipeline.trial_models import CalibratedModel, decides_placement
 from ptq_cli.placement.fastest_placement import LatencyPreference
 from ptq_cli.placement.placed_graph import prove_powers_of_two
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
@@ -50,8 +53,9 @@ from ptq_cli.qdq.write.runtime_forms import (
 from ptq_cli.recipe.declaration import ROUND, TENSOR
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
+from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
-from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, reached_sqnr
+from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, reached_accuracy
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.recover_rounding import recover_weights
 from ptq_cli.recover.recovery_context import (
@@ -61,9 +65,9 @@ from ptq_cli.recover.recovery_context import (
     RecoveryData,
     open_recovery_data,
 )
-from ptq_cli.recover.recovery_effects import FloatLayers, RangesByEffect, Recovery
+from ptq_cli.recover.recovery_effects import FloatLayers, RangesByEffect, ReachedAccuracy, Recovery
 from ptq_cli.recover.rung_work import takes_long
-from ptq_cli.report.text.result_warnings import fault_warnings, recovery_warnings, result_warnings
+from ptq_cli.report.text.result_warnings import fault_warnings, result_warnings
 from ptq_cli.runtime.engine import KernelCounts
 from ptq_cli.runtime.engine_registry import engine_of
 from ptq_cli.runtime.qnn import QNN_HTP, compile_context
@@ -130,6 +134,10 @@ class ExportResult:
         FloatLayers | None, "What was left in float for accuracy; None if it was not asked for."
     ] = None
     recovery: Annotated[Recovery | None, "What recovery did; None if it was not asked for."] = None
+    accuracy: Annotated[
+        ReachedAccuracy | None,
+        "How near its outputs are to the float model's; None if that was not measured.",
+    ] = None
     context: Annotated[Path | None, "What the HTP's compiler made of it; None if that was not asked for."] = (
         None
     )
@@ -243,27 +251,60 @@ def make_export(
     if float_model.is_apart and recipe.model.path is not None:
         require_data_output(source.output, Path(recipe.model.path))
     context = _context(source, data, keeps_on_interrupt=keeps_on_interrupt) if data is not None else None
-    made = decided_model(source, context)
+    exported = _exported(source, context, decided)
+    if decides_placement(resolved, float_model):
+        if exported.result.bytes > exported.result.float_bytes:
+            exported.model.discard()
+            exported = _exported(source, context, decided, in_float=True)
+        _require_gain(exported)
+    if is_partly_quantized:
+        faults = tuple(target_faults(with_types(exported.model.load()), resolved.target))
+        warnings = (*exported.result.warnings, *fault_warnings(faults, resolved.target.name))
+        exported = replace(exported, result=replace(exported.result, warnings=warnings))
+    return exported
+
+
+def _exported(
+    source: CalibratedModel,
+    context: RecoveryContext | None,
+    decided: DecidedWeights | None,
+    *,
+    in_float: bool = False,
+) -> Exported:
+    """Quantize a model, and choose its weights where that is asked for; ``in_float`` leaves it the layers."""
+    recipe = source.resolved.recipe
+    made = decided_model(source, context, in_float=in_float)
     given = GivenWeights()
     if decided is not None:
-        made, given = decided.give(made, float_model)
+        made, given = decided.give(made, source.float_model)
     recovery = None
     # There may be nothing to learn from, or nothing left to choose.
     is_open = context is not None and not context.interruptions.stopped and (decided is None or given.left)
     if context is not None and is_open and _chooses_weights(made, recipe.recovery, source.progress):
         made, recovery = recover_weights(context, made, given.sites)
     if decided is not None:
-        decided.learn(made, float_model)
+        decided.learn(made, source.float_model)
     made.write(made.model)
-    if made.float_layers is not None and context is not None:
-        again = made.model if recovery is not None or not made.float_layers.dynamic else None
-        made = replace(made, float_layers=reached_sqnr(context, made.float_layers, again))
+    accuracy = None
+    if context is not None:
+        again = recovery is not None and recovery.kept
+        accuracy = reached_accuracy(context, made, again=again)
+        if made.float_layers is not None and accuracy.sqnr_db < context.wanted_db:
+            made = replace(made, float_layers=replace(made.float_layers, reached=accuracy.sqnr_db))
     exported = _stored(source, made, recovery, taken=len(given.sites))
-    if is_partly_quantized:
-        faults = tuple(target_faults(with_types(exported.model.load()), resolved.target))
-        warnings = (*exported.result.warnings, *fault_warnings(faults, resolved.target.name))
-        exported = replace(exported, result=replace(exported.result, warnings=warnings))
-    return exported
+    return replace(exported, result=replace(exported.result, accuracy=accuracy))
+
+
+def _require_gain(exported: Exported) -> None:
+    result = exported.result
+    if result.bytes <= result.float_bytes and (result.plan.weights or result.plan.activations):
+        return
+    exported.model.discard()
+    sizes = f"{format_bytes(result.bytes)} instead of {format_bytes(result.float_bytes)}"
+    raise NothingGainedError(
+        f"int8 gains nothing for this model: it is so small that the file would be larger, {sizes}",
+        hint="pass --prefer size or --prefer accuracy to write it all the same",
+    )
 
 
 def _context(source: CalibratedModel, data: RecoveryData, *, keeps_on_interrupt: bool) -> RecoveryContext:
@@ -280,7 +321,17 @@ def _context(source: CalibratedModel, data: RecoveryData, *, keeps_on_interrupt:
         interruptions=Interruptions(source.progress, asked=keeps_on_interrupt),
         checkpoint=source.run.recovery_checkpoint if is_resumable else None,
         every=resolved.recipe.runtime.checkpoint_every,
+        goal_db=_goal(resolved.recipe),
     )
+
+
+MOST_ASKED_DB = 40.0  # more than bytes have: a limit above it is for the gate
+
+
+def _goal(recipe: Recipe) -> float:
+    """Return the SQNR that the worst output is to have, in dB: a limit of the gate may ask for more."""
+    goal, asked = recipe.accuracy.goal_db, recipe.gate.min.get("sqnr_db", 0.0)
+    return max(goal, min(asked, MOST_ASKED_DB)) if isinstance(asked, float | int) else goal
 
 
 def _stored(
@@ -315,7 +366,7 @@ def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: P
     found, is_asked = made.float_layers, ROUND in recovery_rungs(settings)
     matters = found is None or found.weights_lose >= WEIGHTS_MATTER_DB
     if not is_asked:
-        is_open = made.forms is not None and not made.forms.is_enough
+        is_open = made.forms is not None and made.reached < made.forms.goal_db
         return is_open and matters and not takes_long(made.model, made.plan)
     has_bytes = all(site.format.bits >= BYTE for site in made.plan.weights)
     if ROUND in settings.rungs or matters or not has_bytes or not takes_long(made.model, made.plan):
@@ -393,10 +444,7 @@ def _result(
         },
         ranges=made.ranges,
         float_layers=made.float_layers,
-        warnings=(
-            *result_warnings(sizes, report_layers(made.plan), made.work),
-            *recovery_warnings(made.model.metadata_props),
-        ),
+        warnings=result_warnings(sizes, report_layers(made.plan), made.work),
     )
 
 

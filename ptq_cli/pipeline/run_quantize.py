@@ -13,14 +13,15 @@ from ptq_cli.evaluation.document.gate_result import Times
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.latency.served_latency import QuantizedFile, require_served_batch, served_latency
 from ptq_cli.models.files.stored import StoredModel
-from ptq_cli.pipeline.decide_model import CalibratedModel, DecidedWeights
 from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
 from ptq_cli.pipeline.evaluation.evaluation_set import fit_evaluation
 from ptq_cli.pipeline.evaluation.reports import EvaluationResult
 from ptq_cli.pipeline.exported_file import Pair, report_layers
+from ptq_cli.pipeline.given_weights import DecidedWeights
 from ptq_cli.pipeline.run_calibrate import CalibrationResult, make_calibration
 from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.run_export import ExportResult, discard_recovery, make_export
+from ptq_cli.pipeline.trial_models import CalibratedModel
 from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.sections import GateSettings

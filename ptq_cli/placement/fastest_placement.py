@@ -10,7 +10,7 @@ Source:
 
 import math
 from collections.abc import Collection, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import onnx_ir as ir
@@ -130,9 +130,9 @@ def circuit_of(
     unit_of: dict[ir.Node, int] = {}
     members: list[list[ir.Node]] = []
     for node in graph:
-        leader = _leader(node)
-        if leader is not None and leader in unit_of:
-            unit_of[node] = unit_of[leader]
+        first = leader(node)
+        if first is not None and first in unit_of:
+            unit_of[node] = unit_of[first]
             members[unit_of[node]].append(node)
         else:
             unit_of[node] = len(members)
@@ -153,7 +153,7 @@ def circuit_of(
     return Circuit(tuple(units), tuple(edge for edge in edges if edge is not None))
 
 
-def _leader(node: ir.Node) -> ir.Node | None:
+def leader(node: ir.Node) -> ir.Node | None:
     """Return the node that this one is placed with: the one whose result it is an activation function of."""
     source = node.inputs[0] if node.inputs else None
     before = source.producer() if source is not None else None
@@ -402,4 +402,8 @@ class LatencyPreference:
     threads: Annotated[int, "What was measured."]
     source: Annotated[str, "The file of the profile; empty if it was measured on this machine."] = ""
     undecided: Annotated[str, "Why nothing was decided; empty otherwise."] = ""
+    elsewhere: Annotated[
+        Mapping[str, float],
+        "How many times as fast as float everything in integers is expected to be, by kind of processor.",
+    ] = field(default_factory=dict)
     profile: Annotated[MachineProfile | None, HIDDEN] = None

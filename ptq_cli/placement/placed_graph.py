@@ -117,7 +117,11 @@ def place(
     settings = tensor_settings(model, target_plan, target, recipe)
     settings = replace(settings, dynamic={**settings.dynamic, **recipe.dynamic})
     planning = Planning.of(
-        model, target_plan, target, settings, may_be_empty=may_be_empty or bool(recipe.faster)
+        model,
+        target_plan,
+        target,
+        settings,
+        may_be_empty=may_be_empty or bool(recipe.faster or recipe.products),
     )
     excluded = {
         **recipe.faster,

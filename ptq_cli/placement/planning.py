@@ -14,7 +14,7 @@ from ptq_cli.placement.noisy_layers import MeasuredRanges, float_concats
 from ptq_cli.placement.tensor_settings import TensorSettings
 from ptq_cli.placement.weight_families import with_tables
 from ptq_cli.plan.cost_benefit import unprofitable_layers
-from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, AS_PRODUCT, LayerChoices, make_plan
+from ptq_cli.plan.planner import ACTIVATIONS_IN_FLOAT, LayerChoices, make_plan
 from ptq_cli.plan.sites import ActivationSite, LayerPlan, Plan
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.plan.weighted_operators import dynamic_operators, slow_layers
@@ -93,7 +93,8 @@ class Planning:
 
     Attributes:
         in_float: layers whose weights have quantizers without integer kernels, with the reason.
-        looked_up: layers whose weights are looked up in centers.
+        looked_up: layers whose weights a runtime sees as floats.
+        products: those of them whose weights are integers that become floats when the model is opened.
         dynamic: layers whose activations become integers at each run, with what shares a scale of them.
         alone: the plan that the target alone makes.
     """
@@ -102,6 +103,7 @@ class Planning:
     target: Target
     in_float: Mapping[str, str]
     looked_up: Collection[str]
+    products: Collection[str]
     dynamic: Mapping[str, str]
     alone: Plan
     may_be_empty: bool
@@ -125,9 +127,10 @@ class Planning:
         return cls(
             model=model,
             target=target,
-            in_float={node: reason for node, reason in reasons.items() if reason}
-            | dict.fromkeys(settings.products, AS_PRODUCT),
-            looked_up={site.node for site, family in families.items() if family.float_reason},
+            in_float={node: why for node, why in reasons.items() if why} | dict(settings.products),
+            looked_up={site.node for site, family in families.items() if family.float_reason}
+            | settings.products.keys(),
+            products=settings.products.keys(),
             dynamic=settings.dynamic,
             alone=target_plan,
             may_be_empty=may_be_empty,
@@ -161,6 +164,7 @@ class Planning:
         choices = LayerChoices(
             in_float=self.in_float,
             looked_up=self.looked_up,
+            products=self.products,
             excluded=excluded,
             unjoined=unjoined,
             dynamic=self.dynamic,

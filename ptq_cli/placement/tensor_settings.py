@@ -146,7 +146,7 @@ class TensorRecipe:
     Attributes:
         faster: layers that stay float for speed or accuracy, with the reason.
         dynamic: more layers whose ranges are found at each run, with what shares a scale.
-        products: recurrent layers whose weights are integers, and which are computed in float.
+        products: layers that compute in float with weights that are integers in the file, with the reason.
     """
 
     amax: AmaxSettings
@@ -157,7 +157,7 @@ class TensorRecipe:
     float_type: str = FLOAT32
     faster: Mapping[str, str] = field(default_factory=dict)
     dynamic: Mapping[str, str] = field(default_factory=dict)
-    products: frozenset[str] = frozenset()
+    products: Mapping[str, str] = field(default_factory=dict)
 
 
 def tensor_recipe(recipe: Recipe) -> TensorRecipe:
@@ -184,7 +184,7 @@ class TensorSettings:
         modes: what is done with the activations that each layer reads, where that is not ``"static"``.
         dynamic: for layers of the mode ``"dynamic"``, what shares a scale of these activations.
         asked: layers whose mode an override decides.
-        products: recurrent layers whose weights are integers, and which are computed in float.
+        products: layers that compute in float with weights that are integers in the file, with the reason.
     """
 
     activations: Mapping[str, AmaxSettings]
@@ -197,7 +197,7 @@ class TensorSettings:
     modes: Mapping[str, str] = field(default_factory=dict)
     dynamic: Mapping[str, str] = field(default_factory=dict)
     asked: frozenset[str] = frozenset()
-    products: frozenset[str] = frozenset()
+    products: Mapping[str, str] = field(default_factory=dict)
 
     def other_formats(self, target: Target) -> dict[str, str]:
         """Return the formats of activations that are asked for and are not the target's own, by source."""
@@ -213,9 +213,8 @@ class TensorSettings:
         Tensors that only such a layer ties have parameters of their own there; their settings are the same.
         """
         before = {source: target_plan.activations[source].source for source in plan.sources}
-        kernels = {replace(site, kernel=""): site for site in self.weights if site.kernel}
-        weights = {site: replace(site, dynamic="") for site in plan.weights if site.dynamic}
-        weights |= {site: kernels[site] for site in plan.weights if site in kernels}
+        known = {(site.node, site.input_index): site for site in self.weights}
+        weights = {site: known[site.node, site.input_index] for site in plan.weights}
         return replace(
             self,
             weights=_also_under(weights, self.weights),

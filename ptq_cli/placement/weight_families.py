@@ -104,9 +104,10 @@ def _scaled_site(site: WeightSite, family: ScaledWeights, shape: Sequence[int]) 
     if family.block_size is not None:
         return _in_blocks(found, family.block_size, shape)
     if family.granularity == TENSOR:
-        return replace(found, axis=None)
+        return replace(found, axis=None, per_direction=False)
     # A DequantizeLinear has scales along one axis only.
-    return replace(found, per_direction=bool(site.as_product or site.kernel) and shape[0] > 1)
+    is_recurrent = site.block_axis is not None and (site.as_product or site.kernel)
+    return replace(found, per_direction=bool(is_recurrent or site.per_direction) and shape[0] > 1)
 
 
 def _formatted(site: WeightSite, family: ScaledWeights) -> WeightSite:
@@ -314,7 +315,9 @@ def formatted_sites(
         if rule is None or not isinstance(family, ScaledWeights):
             # A DequantizeLinear has scales along one axis: those of several matrices are multiplied with.
             is_batch = mode == FLOAT and ops[site.node] == "MatMul" and len(shape) > MATRIX
-            own = replace(site, axis=len(shape) - 1, as_product=True) if is_batch else site
+            own = site
+            if is_batch:
+                own = replace(site, axis=len(shape) - 1, as_product=True, per_direction=True)
             found[site] = weight_site(own if _is_plain(family) else site, family, shape)
         else:
             found[site] = site_in_blocks(

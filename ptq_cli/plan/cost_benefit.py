@@ -36,7 +36,6 @@ class _CostModel:
         dynamic_bytes: of the operators of a layer that makes integers of its activations at each run.
         per_element: for converting an element.
         per_node: for running a QuantizeLinear or a DequantizeLinear at all.
-        per_integer: for a multiply-accumulate that an int8 kernel computes.
     """
 
     pair_bytes: int
@@ -47,7 +46,6 @@ class _CostModel:
     names_of_dynamic: int
     per_element: int
     per_node: int
-    per_integer: float
 
     def pair(self, tensor: str) -> int:
         """Return how many bytes a pair behind a tensor adds to the file."""
@@ -71,7 +69,7 @@ class _CostModel:
         return self.per_node + self.per_element * (elements or 0)
 
 
-# Measured: docs/decisions/0009-layers-that-stay-float.md, per_integer: docs/decisions/0032-activations.md.
+# Measured: docs/decisions/0009-layers-that-stay-float.md.
 COSTS = _CostModel(
     pair_bytes=390,
     names_of_pair=14,
@@ -81,7 +79,6 @@ COSTS = _CostModel(
     names_of_dynamic=30,
     per_element=10,
     per_node=16_000,
-    per_integer=0.8,
 )
 
 
@@ -130,16 +127,7 @@ def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
     )
 
 
-def integer_time(model: ir.Model, plan: Plan, sizes: Sizes) -> float:
-    """Return about how long a plan's integers take: products, and what is converted.
-
-    Units:
-        multiply-accumulates that integers save, as in ``savings``. Operators without products are left out,
-        so that a share of this time is rather too large than too small.
-    """
-    integer, own = _integer_layers(plan), COSTS.per_integer
-    work = sum((count or 0) * (own if name in integer else 1.0 + own) for name, count in sizes.work.items())
-    return max(1.0, work + sum(_conversions(model, plan, integer, sizes)))
+MICROSECONDS = 1.25e-5  # of a multiply-accumulate that integers save: docs/decisions/0009
 
 
 def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str, int]:

@@ -39,7 +39,6 @@ from ptq_cli.plan.weighted_operators import Computing, plan_stored, with_pairs
 
 # Begins the reason of a layer whose weights alone may be quantized.
 ACTIVATIONS_IN_FLOAT = "its activations stay in float, as the recipe asks"
-AS_PRODUCT = "computed in float with integer weights: its integers cost the outputs more than they save time"
 # A reason may also be that a value is of integers, which no other export changes.
 OTHER_FLOATS = ("float16", "bfloat16", "double")
 
@@ -108,6 +107,7 @@ class LayerChoices:
     Attributes:
         in_float: layers without an integer kernel for their weight.
         looked_up: those of ``in_float`` whose weight a runtime sees as floats.
+        products: those whose weight is integers that become floats once, when the model is opened.
         excluded: layers that the user keeps in float.
         unjoined: joins that stay in float because one scale does not fit their result. What only moves that
             result is not quantized either.
@@ -116,6 +116,7 @@ class LayerChoices:
 
     in_float: Reasons = field(default_factory=dict)
     looked_up: Container[str] = ()
+    products: Container[str] = ()
     excluded: Reasons = field(default_factory=dict)
     unjoined: Reasons = field(default_factory=dict)
     dynamic: Mapping[str, str] = field(default_factory=dict)
@@ -195,7 +196,12 @@ def _untrapped(
 ) -> tuple[Plan, Reasons]:
     while True:
         requests = Requests(rules, refused)
-        computing = Computing(requests=requests, in_float=choices.in_float, dynamic=choices.dynamic)
+        computing = Computing(
+            requests=requests,
+            in_float=choices.in_float,
+            dynamic=choices.dynamic,
+            products=choices.products,
+        )
         for node, rule in rules.ruled(graph, "compute", "stored"):
             if rule.kind == "compute":
                 computing.plan(node, rule)

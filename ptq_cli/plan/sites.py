@@ -45,7 +45,7 @@ class WeightSite:
         as_product: a Cast and a Mul by the scale make the floats, in place of a DequantizeLinear.
         kernel: the operator on integers that takes the place of the node and reads them as they are; empty
             if the node reads floats.
-        per_direction: each index of axis 0, a direction, has scales of its own along ``axis``.
+        per_direction: each index of axis 0, a direction or a matrix, has scales of its own along ``axis``.
         block_axis: axis that blocks divide if nothing else is asked for; None if it follows from ``axis``.
         block_kernel: the runtime's kernel that reads the blocks; empty if there is none.
         dynamic: what shares a scale of the activations that the node multiplies it with, if these become

@@ -1,6 +1,6 @@
 """Operators with weights: sites, requested tensors, products added in pairs, dynamic activations."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -142,11 +142,13 @@ class Computing:
     Attributes:
         in_float: layers without an integer kernel for their weight, with the reason.
         dynamic: layers whose activations become integers at each run, with what shares a scale of them.
+        products: layers whose weight is integers that become floats when the model is opened.
     """
 
     requests: Requests
     in_float: Reasons
     dynamic: Mapping[str, str]
+    products: Container[str] = ()
     weights: list[WeightSite] = field(default_factory=list)
     biases: list[BiasSite] = field(default_factory=list)
 
@@ -213,7 +215,8 @@ class Computing:
             input_index=rule.weight or 0,
             format=settings.integers,
             axis=weight_axis(node, rule, value) if settings.per_axis else None,
-            as_pair=settings.stored == "pairs",
+            as_pair=settings.stored == "pairs" and node.name not in self.products,
+            as_product=node.name in self.products,
             dynamic=dynamic,
             # What a MatMul reads is centered mostly: on transformers it gains nothing.
             preserves_sums=settings.preserve_sums and node.op_type in ("Conv", "ConvTranspose"),

@@ -62,6 +62,7 @@ class SharedSettings(TypedDict, total=False):
     target: str
     runtime_operators: bool
     float_type: str
+    goal_db: float
     recover: list[str]
     float_time: float
     prefer: str

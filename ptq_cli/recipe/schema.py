@@ -17,6 +17,7 @@ from ptq_cli.core.read_files import require_name
 from ptq_cli.core.words import did_you_mean
 from ptq_cli.recipe.declaration import Setting, settings_of
 from ptq_cli.recipe.sections import (
+    AccuracySettings,
     ActivationSettings,
     AmaxSettings,
     CalibrationSettings,
@@ -51,6 +52,7 @@ class Recipe:
     activations: ActivationSettings = field(default_factory=ActivationSettings)
     override: list[OverrideSettings] = field(default_factory=list)
     quantization: QuantizationSettings = field(default_factory=QuantizationSettings)
+    accuracy: AccuracySettings = field(default_factory=AccuracySettings)
     recovery: RecoverySettings = field(default_factory=RecoverySettings)
     export: ExportSettings = field(default_factory=ExportSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)

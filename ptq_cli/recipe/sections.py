@@ -26,7 +26,8 @@ Location = str
 
 Limit = float | str  # A number in the metric's unit, or a percentage such as ``"1%"``.
 
-ACCURACY, LATENCY, SIZE = PREFERENCES = ("accuracy", "latency", "size")  # Values of ``prefer``.
+ACCURACY, LATENCY, SIZE = "accuracy", "latency", "size"  # Values of ``prefer``, beside ``auto``.
+PREFERENCES = (AUTO, ACCURACY, LATENCY, SIZE)
 
 FLOAT32, FLOAT16 = FLOAT_TYPES = ("float32", "float16")  # Values of ``float_type``.
 
@@ -208,8 +209,24 @@ class RecoverySettings:
         name="recover",
         choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
     )
-    float_time: float = setting(
-        0.1, "How much longer the model may take for what `float` changes, as a share.", **_SECONDS
+    float_time: float | None = setting(
+        None,
+        "How much longer the model may take for what `float` changes, as a share; as long as the float "
+        "model, if not set.",
+        **_SECONDS,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccuracySettings:
+    """What a quantized model has to keep."""
+
+    goal_db: float = setting(
+        20.0,
+        "SQNR of the worst output on calibration data, in dB: `auto` improves a model that has less. A "
+        "limit of `sqnr_db` above it, up to 40, counts instead.",
+        low=0,
+        high=200,
     )
 
 
@@ -218,10 +235,10 @@ class ExportSettings:
     """What decides where layers are computed, besides the target."""
 
     prefer: str = setting(
-        ACCURACY,
-        "`accuracy` keeps layers in float whose integers save neither bytes nor time, `latency` also those "
-        "that are faster in float on the measured machine; `size` quantizes every layer that the target "
-        "can.",
+        AUTO,
+        "`auto` keeps layers in float that are known to be faster so, and writes no file larger than float; "
+        "`accuracy` keeps only those whose integers save neither bytes nor time, `latency` those that are "
+        "faster in float on the measured machine; `size` quantizes every layer that the target can.",
         choices=PREFERENCES,
     )
     serve_batch: int = setting(

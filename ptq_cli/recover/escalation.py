@@ -1,8 +1,8 @@
-"""Improving a model whose worst output has less than 20 dB: the form of each recurrent layer comes first."""
+"""A model whose worst output has less than the goal: the form of each recurrent layer comes first."""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import onnx_ir as ir
@@ -11,10 +11,14 @@ from ptq_cli.core.progress import RunProgress
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recover.float_layers import JUDGED_ON, WANTED_DB, judge_of_worst
-from ptq_cli.recover.output_noise import Noise, lowest_of
+from ptq_cli.recover.float_layers import (
+    FLOAT_REASON,
+    JUDGED_ON,
+    judge_of_worst,
+)
+from ptq_cli.recover.output_noise import lowest_of_floats
 from ptq_cli.recover.recovery_context import RecoveryContext
-from ptq_cli.recover.recovery_effects import GOAL_DB, ChosenForms
+from ptq_cli.recover.recovery_effects import ChosenForms
 
 # A layer computes in integers, multiplies integer weights as floats, or is left as it is. The first is the
 # fastest by far, and the second as large.
@@ -22,9 +26,7 @@ COMPUTES_INTEGERS, COMPUTES_PRODUCTS, STAYS_FLOAT = "integers", "float with inte
 MOST_LAYERS = 12  # recurrent layers that are decided one by one: each takes up to two models more
 QUICK_WORK = 3e11  # multiply-accumulates of candidates for ranges: about half a minute of one core with AVX2
 LEAST_GAIN_DB = 0.5  # what a slower or a larger form of all of them has to gain
-FORM_REASON = "computed in float: in integers it costs the outputs more than it saves time"
 
-FLOATS_OF_OUTPUTS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 _Forms = Mapping[str, str]
 
 
@@ -34,30 +36,32 @@ class FormMaker(Protocol):
     def build(self, placement: Placement, /) -> tuple[ir.Model, Plan]:
         """Return the quantized graph of a placement, and its plan."""
 
-    def with_forms(self, in_float: Mapping[str, str], products: frozenset[str], /) -> Placement:
-        """Return a placement with recurrent layers in float, with the reason, and as products."""
+    def with_forms(self, in_float: Mapping[str, str], products: Mapping[str, str], /) -> Placement:
+        """Return a placement with recurrent layers in float and as products, each with the reason."""
 
 
 def choose_forms(
     context: RecoveryContext, models: FormMaker, placement: Placement
 ) -> tuple[Placement, ChosenForms]:
-    """Return the placement with the fastest forms of recurrent layers that reach 22 dB, and what they are.
+    """Return the placement with the fastest forms of recurrent layers that are enough, and what they are.
 
-    A model that has 20 dB as it is stays as it is. Integers of an LSTM have one scale for what each step
+    A model that has the goal as it is stays as it is. Integers of an LSTM have one scale for what each step
     reads: a signal with a long tail, such as the power of speech, leaves it a few steps.
     """
     floats = context.float_model.load()
     judge, count = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
     measured = _Measured(models, judge)
     before = measured(placement)
-    if before < GOAL_DB:
+    if before < context.goal_db:
         context.tell(
-            f"the worst output has {before:.1f} dB on {count} samples, below {GOAL_DB:.0f} dB: "
+            f"the worst output has {before:.1f} dB on {count} samples, below {context.goal_db:g} dB: "
             "improving it (--recover none skips this)"
         )
     names = list(dict.fromkeys(site.node for site in placement.plan.weights if site.kernel))
-    if before >= GOAL_DB or not names:
-        return placement, ChosenForms(before=before, after=before, samples=count, forms={})
+    if before >= context.goal_db or not names:
+        return placement, ChosenForms(
+            before=before, after=before, samples=count, forms={}, goal_db=context.goal_db
+        )
     with context.interruptions.rung() as stop:
         search = _FormSearch(context, measured, _sized(names, placement.plan, floats), stop)
         forms, after = search.fastest(before)
@@ -65,25 +69,9 @@ def choose_forms(
         by_form = [f"{n} in {form}" for form, n in Counter(forms.values()).items()]
         text = f"recurrent layers: {', '.join(by_form)}: worst output from {before:.1f} to {after:.1f} dB"
         context.tell(text)
-    return measured.placed(forms), ChosenForms(before=before, after=after, samples=count, forms=forms)
-
-
-def lowest_of_floats(model: ir.Model) -> Callable[[Sequence[Noise]], float]:
-    """A measure of noise: SQNR of the worst output of floats, in dB.
-
-    Edge case:
-        If the shape of one depends on its values, or they are not finite, nothing is known: infinitely many.
-        What integers lose is not told in dB.
-    """
-    tensors = [value for value in model.graph.outputs if not isinstance(value.type, ir.SequenceType)]
-    chosen = [number for number, value in enumerate(tensors) if value.dtype in FLOATS_OF_OUTPUTS]
-
-    def lowest(pieces: Sequence[Noise]) -> float:
-        kept = [[piece[number] for number in chosen] for piece in pieces]
-        known = all(math.isfinite(signal) and noise != math.inf for piece in kept for signal, noise in piece)
-        return lowest_of(kept) if known else math.inf
-
-    return lowest
+    return measured.placed(forms), ChosenForms(
+        before=before, after=after, samples=count, forms=forms, goal_db=context.goal_db
+    )
 
 
 class _Measured:
@@ -97,8 +85,8 @@ class _Measured:
 
     def placed(self, forms: _Forms) -> Placement:
         """The placement of forms."""
-        in_float = {name: FORM_REASON for name, form in forms.items() if form == STAYS_FLOAT}
-        products = frozenset(name for name, form in forms.items() if form == COMPUTES_PRODUCTS)
+        in_float = {name: FLOAT_REASON for name, form in forms.items() if form == STAYS_FLOAT}
+        products = {name: FLOAT_REASON for name, form in forms.items() if form == COMPUTES_PRODUCTS}
         return self._models.with_forms(in_float, products)
 
 
@@ -122,9 +110,9 @@ class _FormSearch:
             found = self._sqnr(forms)
             if found >= reached + LEAST_GAIN_DB:
                 best, reached = forms, found
-            if reached >= WANTED_DB or self._stop():
+            if reached >= self._context.wanted_db or self._stop():
                 break
-        enough = min(WANTED_DB, reached - LEAST_GAIN_DB)
+        enough = min(self._context.wanted_db, reached - LEAST_GAIN_DB)
         for group in self._groups if best else ():
             for form in (COMPUTES_INTEGERS, COMPUTES_PRODUCTS):
                 if self._stop() or form == best[group[0]]:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Protocol
 
 import onnx_ir as ir
@@ -11,32 +10,28 @@ import onnx_ir as ir
 from ptq_cli.core.errors import InvalidOnnxError, StaleCalibrationError
 from ptq_cli.core.progress import RunProgress
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.placement.fastest_placement import (
-    MachineProfile,
-    Seam,
-    circuit_of_profile,
-    predicted,
-    unit_sides,
-)
+from ptq_cli.placement.fastest_placement import MachineProfile
+from ptq_cli.placement.kernel_costs import Expected
 from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.plan.cost_benefit import Sizes, conversions_at_each_run, integer_time, savings
+from ptq_cli.plan.cost_benefit import MICROSECONDS, Sizes, conversions_at_each_run
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
+from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.recipe.declaration import ROW
-from ptq_cli.recover.output_noise import Noise, NoiseJudge, lowest_of, model_sqnr
+from ptq_cli.recover.output_noise import Noise, NoiseJudge, lowest_of, lowest_of_floats, model_sqnr
+from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import grids_of
 from ptq_cli.recover.range_effects import row_noise, tensor_noise
 from ptq_cli.recover.recovery_context import MOST_WORK, RecoveryContext, few, sample_work, samples_in
-from ptq_cli.recover.recovery_effects import FloatLayers
+from ptq_cli.recover.recovery_effects import FloatLayers, ReachedAccuracy
 
 LOUD = 64  # tensors that are looked at, at most: those that make the most noise
 # Share of the time: cost of a layer that saves time in float, so that no noise is worth nothing.
 _LEAST_SHARE = 1e-3
 BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
-FLOAT_REASON = "left in float: its integers cost the outputs more than they save time"
+FLOAT_REASON = "computes in float: its integers cost the outputs more than they save time"
 
 _Names = tuple[str, ...]
 _Move = tuple[_Names, _Names]  # layers that are left in float, and layers that find ranges at each run
@@ -65,6 +60,8 @@ NO_STEP = _Step(((), ()), 1.0, 0.0)
 class Steps:
     """More and more layers in float or with ranges found at each run, by what they gain for their time.
 
+    ``saved`` is the share of its time by which float is slower than the model.
+
     They are planned by the target alone, which is twenty times as fast as with the recipe's settings and the
     ranges; what is chosen is placed with both.
     """
@@ -75,7 +72,7 @@ class Steps:
         placement: Placement,
         target: Target,
         noise: Mapping[str, float],
-        profile: MachineProfile | None,
+        profile: MachineProfile,
         could_be_dynamic: frozenset[str],
     ) -> None:
         self._model, self._target, self._noise = model, target, noise
@@ -89,9 +86,10 @@ class Steps:
         }
         self._plans: dict[_Move, Plan] = {}
         self._base, self._measured = self._plan(((), ())), set(placement.target_plan.measured)
-        self._sizes = Sizes.of(model)
-        self._time = integer_time(model, self._base, self._sizes)
-        self._slower = self._slower_by(profile)
+        self._sizes, expected = Sizes.of(model), Expected(model, self._target_plan, profile)
+        self._time = expected.time(self._base)
+        self._expected = expected
+        self.saved = max(0.0, profile.floating / self._time - 1.0)
         self._total = sum(noise.values()) or 1.0
         loud = sorted(noise, key=lambda source: (-noise[source], source))[:LOUD]
         moves = {move: source for source in reversed(loud) if any(move := self._move(source))}
@@ -119,7 +117,7 @@ class Steps:
         if move[0] or both == last.move:
             return self._planned(both)
         # Not planned, which on a large graph takes longer than to measure the tensor's noise.
-        added = sum(conversions_at_each_run(self._model, move[1], self._sizes)) / self._time
+        added = MICROSECONDS * sum(conversions_at_each_run(self._model, move[1], self._sizes)) / self._time
         return _Step(both, last.left - self._noise[source] / self._total, last.slower + added)
 
     def _move(self, source: str) -> _Move:
@@ -144,27 +142,14 @@ class Steps:
             )
         return self._plans[move]
 
-    def _slower_by(self, profile: MachineProfile | None) -> Callable[[Plan], float]:
-        """Return a function of a plan: the share of its time by which the model is slower than now.
-
-        An estimate does not depend on the machine.
-        """
-        model = self._model
-        if profile is not None:
-            circuit = circuit_of_profile(model, self._target_plan, profile)
-            seam = Seam(profile.seam_fixed, profile.seam_element)
-            least = predicted(circuit, seam, unit_sides(circuit, self._base))
-            return lambda plan: predicted(circuit, seam, unit_sides(circuit, plan)) / least - 1.0
-        saved = savings(model, self._base, self._sizes).work
-        return lambda plan: (saved - savings(model, plan, self._sizes).work) / self._time
-
     def _planned(self, move: _Move) -> _Step:
         plan = self._plan(move)
         before, after = self._base.activations, plan.activations
         quantized = {before[name].source for name in after if name in before}
         left = sum(noise for source, noise in self._noise.items() if source in quantized)
         is_measured = self._measured.issuperset(plan.measured)
-        return _Step(move, left / self._total, self._slower(plan), is_measured)
+        slower = self._expected.time(plan) / self._time - 1.0
+        return _Step(move, left / self._total, slower, is_measured)
 
 
 def _both(one: _Move, other: _Move) -> _Move:
@@ -197,7 +182,6 @@ def _around(model: ir.Model, plan: Plan, target: Target, source: str) -> tuple[_
 
 
 _STAGE = "float"
-WANTED_DB = 22.0  # SQNR of the worst output that is enough: 20 dB, and 2 for samples unlike these
 # Most samples that a choice is measured on, and about how many choices are: what learns nothing from the
 # samples may be judged by all of them, and few hide the sample that makes most of the noise.
 JUDGED_ON, MODELS = 32, 8
@@ -227,12 +211,13 @@ class FloatLimits:
     """What the rung may do.
 
     Attributes:
-        slower: the share of the integer model's time that layers may add, by ``profile`` or by an estimate.
+        slower: the share of the integer model's time that layers may add by ``profile``; None for what
+            integers save.
         could_be_dynamic: the layers that may have ranges found at each run.
     """
 
-    slower: float
-    profile: MachineProfile | None = None
+    slower: float | None
+    profile: MachineProfile | None
     could_be_dynamic: frozenset[str] = frozenset()
 
 
@@ -245,7 +230,7 @@ def choose_float_layers(
     *,
     known: float = math.nan,
 ) -> tuple[Placement, FloatLayers]:
-    """Return the placement with as many layers in float, or with ranges found at each run, as 22 dB take.
+    """Return the placement with as many layers in float, or with ranges found at each run, as the goal takes.
 
     And what was done. The noise of each tensor alone tells with which layers to begin; whether a choice helps
     is measured, with float weights where those lose: ``round`` makes up for that. Once ``stop`` says so, what
@@ -260,7 +245,7 @@ def choose_float_layers(
         return placement, FloatLayers(before=worst, after=worst, decided_by=judged)
     if known < FAR_DB:
         chosen, found = search.choose(JUDGED_FAR_ON)
-        if stop() or not max(found.after, found.more_sqnr) >= WANTED_DB:
+        if stop() or not max(found.after, found.more_sqnr) >= context.wanted_db:
             return chosen, found
     return search.choose(JUDGED_ON)
 
@@ -279,24 +264,30 @@ class _Search:
         self._context, self._models, self._placement = context, models, placement
         self._limits, self._stop = limits, stop
         self.floats = context.float_model.load()
-        self._steps = cache(self._ordered)
+        self._known_steps: Steps | None = None
 
     def choose(self, most: int) -> tuple[Placement, FloatLayers]:
         """Return the best placement by at most so many samples, and what was done."""
         outputs_sqnr, count = judge_of_worst(self._context, self.floats, most)
-        measured = _measure(self._models, self.floats, outputs_sqnr)
+        measured = _measure(self._models, self.floats, outputs_sqnr, self._context.wanted_db)
         before, lost = measured(self._placement, -math.inf)
         found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
-        if before >= WANTED_DB:
+        if before >= self._context.wanted_db:
             return self._placement, found
         target = self._context.target
-        if target.runtime != ONNXRUNTIME:
+        profile = self._limits.profile
+        if profile is None:
             why = f"what layers in float cost is not known of target {target.name}"
             return self._placement, replace(found, refused=why)
         dynamic = self._limits.could_be_dynamic if lost < WEIGHTS_MATTER_DB else frozenset()
-        return self._chosen(self._steps(dynamic), found, measured)
+        return self._chosen(self._steps(profile, dynamic), found, measured)
 
-    def _ordered(self, could_be_dynamic: frozenset[str]) -> Steps:
+    def _steps(self, profile: MachineProfile, could_be_dynamic: frozenset[str]) -> Steps:
+        if self._known_steps is None:  # With further samples the same are judged again.
+            self._known_steps = self._ordered(profile, could_be_dynamic)
+        return self._known_steps
+
+    def _ordered(self, profile: MachineProfile, could_be_dynamic: frozenset[str]) -> Steps:
         context, placement, floats = self._context, self._placement, self.floats
         context.progress(RunProgress(_STAGE, 0, None))
         samples, data = context.data.samples[0], context.data
@@ -308,12 +299,13 @@ class _Search:
             chosen = sorted(lost, key=lambda source: (-lost[source], source))[:LOUD]
             grids = {source: grids[source] for source in chosen}
         noise = tensor_noise(floats, placement.plan, grids, pieces, context.trials(_STAGE, self._stop))
-        return Steps(floats, placement, context.target, noise, self._limits.profile, could_be_dynamic)
+        return Steps(floats, placement, context.target, noise, profile, could_be_dynamic)
 
     def _chosen(
         self, steps: Steps, found: FloatLayers, measured: Callable[[Placement, float], tuple[float, float]]
     ) -> tuple[Placement, FloatLayers]:
-        placement, limit = self._placement, self._limits.slower
+        placement, wanted = self._placement, self._context.wanted_db
+        limit = steps.saved if self._limits.slower is None else self._limits.slower
 
         def sqnr(step: _Step, at_least: float) -> float:
             try:
@@ -321,14 +313,14 @@ class _Search:
             except (InvalidOnnxError, StaleCalibrationError):
                 return -math.inf  # What is left would need ranges that were not measured.
 
-        chosen, after = _fewest(list(steps.up_to(limit)), sqnr, self._stop)
+        chosen, after = _fewest(list(steps.up_to(limit)), sqnr, wanted, self._stop)
         if chosen is not None and after >= found.before + _LEAST_GAIN_DB:
             placement, (in_float, dynamic) = self._placed(chosen), chosen.move
             found = replace(found, layers=in_float, dynamic=dynamic, after=after, slower=chosen.slower)
-        if found.after < WANTED_DB and not self._stop():
+        if found.after < self._context.wanted_db and not self._stop():
             # Within the limit even the last step is not enough.
             further = [step for step in steps.up_to(math.inf) if step.slower > limit]
-            more, after = _fewest(further, sqnr, self._stop)
+            more, after = _fewest(further, sqnr, wanted, self._stop)
             if more is not None and after > found.after:
                 in_float, dynamic = more.move
                 found = replace(found, more=in_float, more_dynamic=dynamic, more_sqnr=after)
@@ -341,7 +333,7 @@ class _Search:
 
 
 def _measure(
-    models: ModelMaker, floats: ir.Model, outputs_sqnr: NoiseJudge
+    models: ModelMaker, floats: ir.Model, outputs_sqnr: NoiseJudge, wanted: float
 ) -> Callable[[Placement, float], tuple[float, float]]:
     """Return a function of a placement: SQNR of its worst output but for the loss of weights, and that loss.
 
@@ -356,7 +348,7 @@ def _measure(
             sqnr = outputs_sqnr(serialize(in_floats), integer_kernels=False, at_least=at_least)
             return sqnr, math.nan
         found = outputs_sqnr(serialize(made))
-        in_floats = with_float_weights(TwinGraphs(floats, made)) if found < WANTED_DB else None
+        in_floats = with_float_weights(TwinGraphs(floats, made)) if found < wanted else None
         if in_floats is None:
             return found, 0.0
         # On flat images the weights' noise may take a constant to a nearer step. With its integer kernels
@@ -368,17 +360,17 @@ def _measure(
     return measured
 
 
-def reached_sqnr(context: RecoveryContext, found: FloatLayers, made: ir.Model | None) -> FloatLayers:
-    """Add the SQNR that the whole model ``made`` has reached, if that may not be enough.
+def reached_accuracy(context: RecoveryContext, made: DecidedModel, *, again: bool) -> ReachedAccuracy:
+    """Return the SQNR of a model's worst output; ``again`` measures it where that was done before.
 
-    Without one, it is the model that was measured, with its own weights.
+    Requires: the graph is the quantized one.
     """
-    if found.after >= WANTED_DB:
-        return found
-    if made is None:
-        return replace(found, reached=found.after)
-    outputs_sqnr, _ = judge_of_worst(context, context.float_model.load(), found.decided_by)
-    return replace(found, reached=outputs_sqnr(serialize(made)))
+    floats = context.float_model.load()
+    judge, count = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
+    found = made.reached
+    if again or math.isnan(found) or found == -math.inf:
+        found = judge(serialize(made.model))
+    return ReachedAccuracy(sqnr_db=found, goal_db=context.goal_db, samples=count)
 
 
 def judge_of_worst(
@@ -406,7 +398,7 @@ def judge_of_worst(
 
 
 def _fewest(
-    steps: Sequence[_Step], measured: Callable[[_Step, float], float], stop: Callable[[], bool]
+    steps: Sequence[_Step], measured: Callable[[_Step, float], float], wanted: float, stop: Callable[[], bool]
 ) -> tuple[_Step | None, float]:
     """Return the first step that has the SQNR wanted, and its SQNR; the last one where none has."""
     if not steps:
@@ -414,10 +406,10 @@ def _fewest(
     low, high = 0, len(steps) - 1
     found = measured(steps[high], -math.inf)
     # More layers in float hardly ever lose, so that halving finds the fewest in a few models.
-    while found >= WANTED_DB and low < high and not stop():
+    while found >= wanted and low < high and not stop():
         middle = (low + high) // 2
-        value = measured(steps[middle], WANTED_DB)
-        if value >= WANTED_DB:
+        value = measured(steps[middle], wanted)
+        if value >= wanted:
             high, found = middle, value
         else:
             low = middle + 1

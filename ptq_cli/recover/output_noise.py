@@ -39,6 +39,7 @@ _KEPT = 1 << 26  # bytes of outputs kept for another choice; logits of a languag
 Noise = Sequence[tuple[float, float]]  # the signal and the noise of each output of one piece
 PieceInputs = Mapping[str, Array]
 Outputs = Sequence[Sequence[Array]]
+FLOATS_OF_OUTPUTS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 
 
 def noise_of(wanted: Sequence[Array], found: Sequence[Array]) -> Noise:
@@ -72,6 +73,24 @@ def lowest_of(pieces: Sequence[Noise]) -> float:
     """
     shares = _shares(pieces)
     return _decibels(math.nan if any(map(math.isnan, shares)) else max(shares, default=0.0))
+
+
+def lowest_of_floats(model: ir.Model) -> Callable[[Sequence[Noise]], float]:
+    """A measure of noise: SQNR of the worst output of floats, in dB.
+
+    Edge case:
+        If the shape of one depends on its values, or they are not finite, nothing is known: infinitely many.
+        What integers lose is not told in dB.
+    """
+    tensors = [value for value in model.graph.outputs if not isinstance(value.type, ir.SequenceType)]
+    chosen = [number for number, value in enumerate(tensors) if value.dtype in FLOATS_OF_OUTPUTS]
+
+    def lowest(pieces: Sequence[Noise]) -> float:
+        kept = [[piece[number] for number in chosen] for piece in pieces]
+        known = all(math.isfinite(signal) and noise != math.inf for piece in kept for signal, noise in piece)
+        return lowest_of(kept) if known else math.inf
+
+    return lowest
 
 
 def _shares(pieces: Sequence[Noise]) -> list[float]:

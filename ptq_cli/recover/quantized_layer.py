@@ -1,5 +1,6 @@
 """Layers whose weights can be chosen again; a model of which everything is decided, nothing written."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,6 +35,7 @@ class DecidedModel:
         model: the float model, in an opset that has the integers.
         plan: of the placement, with clamps exposed.
         unsearched: tensors whose method had only one candidate, with the method.
+        reached: SQNR of the worst output before weights are chosen again, in dB; NaN if it was not measured.
         begun: the file that holds integers of a large model already; None of another.
     """
 
@@ -46,6 +48,7 @@ class DecidedModel:
     ranges: RangesByEffect | None = None
     float_layers: FloatLayers | None = None
     forms: ChosenForms | None = None
+    reached: float = math.nan
     work: Mapping[str, int | None] = field(default_factory=dict)
     begun: ConstantsFile | None = None
 

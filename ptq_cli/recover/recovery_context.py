@@ -115,6 +115,12 @@ class RecoveryData:
         """The samples in pieces, and how many there are to learn from and to judge by."""
         return recovery_samples(self)
 
+    @property
+    def one_size(self) -> dict[str, tuple[int, ...]]:
+        """The shape of one sample of each input."""
+        piece = few(self.samples[0].decide, self.inputs, 1)[0]
+        return {name: array.shape for name, array in piece.items()}
+
     def judge(self, float_model: StoredModel, threads: int) -> NoiseJudge:
         """Judge of quantized models: SQNR of the outputs on the samples that judge, in dB.
 
@@ -139,7 +145,7 @@ def escalates(resolved: Resolved) -> bool:
         and recipe.amax == AmaxSettings()
         and not recipe.calibration.allow_nonfinite
         and all(item.quantize is not None for item in recipe.override)
-        and recipe.export.prefer == ACCURACY
+        and recipe.export.prefer in (AUTO, ACCURACY)
         and target.runtime == ONNXRUNTIME
     )
 
@@ -357,6 +363,7 @@ def one_sample(piece: dict[str, Array], inputs: Sequence[TensorSpec]) -> list[di
 
 
 RECOVER_STAGE = "recover"
+_SPARE_DB = 2.0  # that the worst output of unlike samples may have less
 
 
 class Interruptions:
@@ -391,6 +398,7 @@ class RecoveryContext:
         checkpoint: the file that an interrupted recovery continues from; None for none.
         every: seconds between two checkpoints.
         most_work: multiply-accumulates that candidates of ranges may take.
+        goal_db: SQNR of the worst output that is enough.
     """
 
     float_model: StoredModel
@@ -404,6 +412,12 @@ class RecoveryContext:
     checkpoint: Path | None = None
     every: float = 0.0
     most_work: float = MOST_WORK
+    goal_db: float = 20.0
+
+    @property
+    def wanted_db(self) -> float:
+        """What is looked for on some samples, so that others have the goal."""
+        return self.goal_db + _SPARE_DB
 
     def tell(self, note: str) -> None:
         """Say something of the recovery."""

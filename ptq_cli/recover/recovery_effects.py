@@ -251,7 +251,13 @@ class FloatLayers:
         return json.dumps(found | ({"more": more} if self.more or self.more_dynamic else {}))
 
 
-GOAL_DB = 20.0  # SQNR of the worst output that a file is handed over with, where that can be had
+@dataclass(frozen=True, kw_only=True)
+class ReachedAccuracy:
+    """How near a quantized file's outputs are to the float model's, on calibration data."""
+
+    sqnr_db: Annotated[float, "SQNR of the worst output, in dB."]
+    goal_db: Annotated[float, "What it should have."]
+    samples: Annotated[int, "How many samples that was measured on."]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,11 +273,12 @@ class ChosenForms:
     after: float
     samples: int
     forms: Mapping[str, str]
+    goal_db: float
 
     @property
     def is_enough(self) -> bool:
         """Whether nothing else has to be improved."""
-        return self.after >= GOAL_DB
+        return self.after >= self.goal_db
 
 
 def recovered_db(origin: Mapping[str, str]) -> dict[str, float]:

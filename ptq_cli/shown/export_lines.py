@@ -12,13 +12,17 @@ from ptq_cli.core.words import few, format_bytes
 from ptq_cli.latency.bench_tables import latency_line
 from ptq_cli.models.preparing.prepare_graph import PASSES
 from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES
+from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.report.text.numbers import Table, share_of_float
-from ptq_cli.shown.report_lines import add_report_to_step_summary, exit_status, print_evaluation, print_speed
+from ptq_cli.report.text.result_warnings import more_in_float
+from ptq_cli.shown.report_lines import add_report_to_step_summary, exit_status, print_evaluation
+from ptq_cli.shown.verdict import verdict_lines
 from ptq_cli.terminal.output import detail, print_json, print_table, say, tell, warn, warn_of_result
 from ptq_cli.terminal.phrases import as_typed, closeness, counted, next_step, shown_path
 
 if TYPE_CHECKING:
     from ptq_cli.collectors.tensor_statistics import NonFinite
+    from ptq_cli.evaluation.document.gate_result import Times
     from ptq_cli.pipeline.run_calibrate import CalibrationResult
     from ptq_cli.pipeline.run_export import ExportResult
     from ptq_cli.pipeline.run_merge import MergeResult
@@ -194,6 +198,12 @@ _NAMED = 2  # Most further weights that the warning names
 def print_export(result: "ExportResult") -> None:
     """Print what was exported, and where it is."""
     print_quantized(result)
+    _print_written(result)
+    if result.accuracy is not None:
+        _print_verdict(result)
+
+
+def _print_written(result: "ExportResult") -> None:
     share = share_of_float(result.bytes, result.float_bytes)
     say(f"wrote {shown_path(result.output)} ({format_bytes(result.bytes)}, {share})")
     if result.context is not None:
@@ -233,7 +243,16 @@ def _print_preference(latency: "LatencyPreference", plan: "Plan") -> None:
     times = latency_line(latency.floating, latency.integer, latency.expected, latency.batch, latency.threads)
     detail(f"{times}, {measured}")
     if not any(layer.quantized for layer in plan.layers):
-        say("warning: every layer stays in float, because the whole model is fastest so on that machine")
+        from ptq_cli.runtime.products import is_signed_exact
+
+        own = "vnni" if is_signed_exact() else "avx2"
+        others = [
+            f"on one with {name.upper()} about {speed:.2f} times the speed of float"
+            for name, speed in latency.elsewhere.items()
+            if speed > 1.0 and name != own
+        ]
+        why = "; ".join(["int8 gains nothing on this processor", *others])
+        say(f"warning: {why}; all layers stay in float")
     if latency.undecided:
         say(f"warning: layers were not placed by latency: {latency.undecided}")
 
@@ -376,7 +395,8 @@ def show_quantization(result: "QuantizationResult", *, as_json: bool) -> int:
         print_json(result)
     else:
         print_calibration(result.calibration)
-        print_export(result.export)
+        print_quantized(result.export)
+        _print_written(result.export)
         print_judgement(result)
         if result.evaluation is None:
             command = "ptq evaluate" if result.has_evaluation_data else "ptq evaluate --eval-data PATH"
@@ -389,5 +409,16 @@ def print_judgement(result: "QuantizationResult") -> None:
     if result.evaluation is not None:
         print_evaluation(result.evaluation)
         return
-    print_speed(result.times)
+    _print_verdict(result.export, result.times)
     warn_of_result((*result.export.warnings, *result.times.warnings))
+
+
+def _print_verdict(result: "ExportResult", times: "Times | None" = None) -> None:
+    """Print accuracy, speed and size, and whether all three are had; quietly the last line alone."""
+    lines = [*verdict_lines(result.accuracy, result.float_layers, (result.float_bytes, result.bytes), times)]
+    for line in lines[:-1]:
+        detail(line)
+    (say if result.accuracy is not None else detail)(lines[-1])
+    if result.float_layers is not None:
+        for hint in more_in_float({MetadataKey.FLOAT_LAYERS: result.float_layers.metadata()}):
+            tell(f"hint: {hint}")

@@ -266,12 +266,18 @@ def _style(cell: str) -> str:
     return {"FAIL": "bold red", "pass": "green", "float": "yellow"}.get(cell.partition(",")[0], "")
 
 
+MOST_WARNINGS = 3
+
+
 def warn_of_result(warnings: "Iterable[ReportWarning]") -> None:
-    """Print on stderr what a user should know of a result."""
+    """Print on stderr what a user should know of a result: three warnings at most, each with its remedies."""
     hints: dict[str, None] = {}
-    for warning in warnings:
+    found = [*warnings]
+    for warning in found[:MOST_WARNINGS]:
         warn(warning.message)
         hints |= dict.fromkeys(warning.hints)
+    if (left := len(found) - MOST_WARNINGS) > 0:
+        tell(f"{left} more warning{'s' if left > 1 else ''}: --json lists them")
     for hint in hints:
         tell(f"hint: {hint}")
 

@@ -20,12 +20,12 @@ from ptq_cli.core.read_files import sha256_file
 from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.models.fixed_inputs import reopened
-from ptq_cli.pipeline.decide_model import CalibratedModel
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet
 from ptq_cli.pipeline.evaluation.measure_models import evaluate_pass
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
 from ptq_cli.pipeline.run_calibrate import make_calibration
 from ptq_cli.pipeline.run_export import Exported, make_export
+from ptq_cli.pipeline.trial_models import CalibratedModel
 from ptq_cli.plan.weighted_operators import dynamic_candidates
 from ptq_cli.qdq.read.padded_channels import without_padding
 from ptq_cli.qdq.read.quantized_file import with_types

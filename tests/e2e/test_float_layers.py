@@ -15,6 +15,7 @@ from ptq_cli.placement.fastest_placement import MachineProfile, NodeTimes
 from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recover import float_layers
 from ptq_cli.recover.float_layers import Steps
+from ptq_cli.report.text.result_warnings import more_in_float
 from ptq_cli.shown.export_lines import float_lines
 from tests.e2e.test_recover import correlated
 from tests.unit.plan.graphs import build
@@ -60,7 +61,7 @@ def test_the_layer_that_integers_ruin_stays_in_float(quantize):
     assert 0 < found.slower <= 0.5
     layers = {layer.name: layer for layer in result.layers}
     assert not layers["narrow"].integer
-    assert layers[found.layers[0]].reason.startswith("left in float")
+    assert layers[found.layers[0]].reason.startswith("computes in float: its integers cost")
     assert layers["middle"].integer
     stored = {item.key: item.value for item in onnx.load(result.output).metadata_props}[
         MetadataKey.FLOAT_LAYERS
@@ -83,11 +84,8 @@ def test_what_more_would_take_is_said_and_the_command_does_it(quantize):
     assert found.layers == ()
     assert found.more == ("narrow", "loud")
     assert found.reached < 20 <= found.more_sqnr
-    (warning,) = (item for item in result.warnings if item.code == "low_sqnr")
-    assert warning.message == (
-        f"the worst output has {found.reached:.1f} dB on 32 samples of the calibration data, below 20 dB"
-    )
-    hint = warning.hints[0]
+    assert result.accuracy.sqnr_db == found.reached and result.accuracy.samples == 32
+    (hint,) = more_in_float({MetadataKey.FLOAT_LAYERS: found.metadata()})
     assert hint.startswith("ptq export --set recovery.float_time=0.")
     assert f" leaves narrow, loud in float: about {found.more_sqnr:.1f} dB, for " in hint
     limit = float(hint.split("=")[1].split(" ")[0])
@@ -175,8 +173,8 @@ def test_ranges_at_each_run_that_take_more_time_are_proposed(quantize_gated):
     result = quantize_gated(recover=["float"], float_time=0.0)
     found = result.float_layers
     assert (found.layers, found.dynamic, found.more_dynamic) == ((), (), ("down",))
-    (warning,) = (item for item in result.warnings if item.code == "low_sqnr")
-    assert " finds ranges at each run for 1 layer: about " in warning.hints[0]
+    (hint,) = more_in_float({MetadataKey.FLOAT_LAYERS: found.metadata()})
+    assert " finds ranges at each run for 1 layer: about " in hint
 
 
 def test_weights_that_lose_much_are_left_to_their_rungs(quantize_gated, monkeypatch):
@@ -192,7 +190,7 @@ def test_all_leaves_out_a_search_of_minutes_where_weights_lose_little(quantize_g
 
 
 def test_no_further_samples_judge_where_ranges_leave_no_doubt(quantize, monkeypatch):
-    monkeypatch.setattr(float_layers, "judge_of_worst", None)
+    monkeypatch.setattr(float_layers._Search, "choose", None)
     found = quantize(loud=1.0, recover=["ranges", "float"]).float_layers
     assert found.before == found.after >= 30.0
     assert found.layers == ()

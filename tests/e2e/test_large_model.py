@@ -19,7 +19,7 @@ from tests.large_models import write_large
 WIDTH, LAYERS = 64, 5
 FLOAT, INT8 = "ptq-run/model.float.onnx", "ptq-run/model.int8.onnx"
 CALIBRATE = "calibrate large.onnx --data x.npz"
-QUANTIZE = "quantize large.onnx --data x.npz --eval-data x.npz --set run.evaluate=true"
+QUANTIZE = "quantize large.onnx --prefer accuracy --data x.npz --eval-data x.npz --set run.evaluate=true"
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ weight on disk that is only moved or cast becomes a constant that is computed wh
 """
 
 from collections.abc import Callable, Sequence
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +16,15 @@ from ptq_cli.models.files.mapped_constants import LAZY, Move, moved_tensor
 from ptq_cli.models.graph_reading import every_node, input_at, register_constant
 from ptq_cli.models.preparing.rewriting import array_of, drop, made_by
 
+MOST_FILLED = 1024  # elements of a constant that one value fills
+
 Pick = Callable[[Sequence[object]], object]
 
 
 def fold_known(model: ir.Model) -> int:
-    """Fold each Split of a constant, and each Slice or Gather of known sizes; return how many.
+    """Fold each Split of a constant, small filled constants, and each Slice or Gather of known sizes.
+
+    Returns how many.
 
     Ensures: what was folded is an initializer of the main graph; of a constant on disk nothing was read.
     """
@@ -101,7 +106,16 @@ def _sizes(node: ir.Node, pick: Pick) -> list[ir.TensorProtocol] | None:
     return [ir.tensor(picked.astype(np.int64), name=node.outputs[0].name)]
 
 
-_FOLDS = {"Split": _split, "Slice": _slice, "Gather": _gather}
+def _filled(node: ir.Node) -> list[ir.TensorProtocol] | None:
+    sizes, value = array_of(node.inputs[0]), node.attributes.get_tensor("value")
+    if sizes is None or prod(sizes.tolist()) > MOST_FILLED:
+        return None
+    fill = value.numpy() if value is not None else np.zeros(1, np.float32)
+    return [ir.tensor(np.full(sizes, fill.reshape(-1)[0], fill.dtype), name=node.outputs[0].name)]
+
+
+# The pads that PyTorch writes begin as zeros of a known shape, which onnxscript leaves.
+_FOLDS = {"Split": _split, "Slice": _slice, "Gather": _gather, "ConstantOfShape": _filled}
 
 
 def fold_lazily(model: ir.Model) -> int:

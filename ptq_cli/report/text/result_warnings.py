@@ -29,6 +29,9 @@ SATURATING = (
     "ptq quantize writes weights whose sums are exact on every processor, for ort-cpu and openvino",
     "or run this file on a processor with VNNI",
 )
+CHOSEN = (
+    "computes in float: "  # begins the reason of a layer that an export left in float for time or accuracy
+)
 BY_LATENCY = "faster in float here"  # begins the reason of a layer that an export placed by latency
 _Work = Mapping[str, int | None]  # multiply-accumulates by the name of a layer; None if they are not known
 
@@ -50,7 +53,7 @@ def result_warnings(
     integers.
     """
     origin = origin or {}
-    more = _more_in_float(origin)
+    more = more_in_float(origin)
     hints = (*more, ANALYZE, *(() if origin.get(MetadataKey.AMAX_METHOD) == "mse" else (BY_MSE,)), _EXCLUDE)
     lowest_db = RECOVERED_SQNR_DB if more else LOWEST_SQNR_DB
     # Other options help no sum that saturates.
@@ -62,20 +65,7 @@ def result_warnings(
     )
 
 
-def recovery_warnings(origin: Mapping[str, str]) -> tuple[ReportWarning, ...]:
-    """A warning if layers in float have not brought a file's outputs to 20 dB, from its metadata."""
-    found = json.loads(origin.get(MetadataKey.FLOAT_LAYERS, "{}"))
-    reached = found.get("reached_db")
-    if reached is None or reached >= RECOVERED_SQNR_DB:
-        return ()
-    message = (
-        f"the worst output has {reached:.1f} dB on {found['samples']:,} samples of the calibration data, "
-        f"below {RECOVERED_SQNR_DB:.0f} dB"
-    )
-    return (ReportWarning("low_sqnr", message, (*_more_in_float(origin), ANALYZE)),)
-
-
-def _more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
+def more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
     """Hint with the layers that ``--recover float`` would have left in float with more time."""
     try:
         found = json.loads(origin.get(MetadataKey.FLOAT_LAYERS, "{}"))
@@ -153,8 +143,9 @@ def _size_warnings(
     sizes: tuple[int, int], layers: Sequence[LayerEntry], work: _Work
 ) -> Iterator[ReportWarning]:
     before, after = sizes
-    # What was asked to read floats needs no warning.
+    # What was asked to read floats, or chosen to, needs no warning.
     layers = [layer for layer in layers if not layer.reason.startswith(ACTIVATIONS_IN_FLOAT)]
+    is_chosen = any(CHOSEN in layer.reason for layer in layers)
     in_float = _in_float(layers, work)
     if after > before:
         why = f"; in float: {in_float}" if in_float else ": its weights are small beside their Q/DQ nodes"
@@ -165,7 +156,7 @@ def _size_warnings(
             (SPEED,),
         )
     share = share_in_integers(layers, work)
-    if share is not None and share < FEWEST_IN_INTEGERS:
+    if share is not None and share < FEWEST_IN_INTEGERS and not is_chosen:
         yield ReportWarning(
             "few_integers",
             f"{_percent(share)} of the multiply-accumulates are in integers; in float: {in_float}",

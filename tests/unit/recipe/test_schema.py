@@ -20,7 +20,7 @@ UNKNOWN = {
         {"calibraton": {}},
         "ptq.toml: unknown key 'calibraton' (did you mean 'calibration'?)",
         "the top level has: model, data, image, text, calibration, amax, weights, activations, override, "
-        "quantization, recovery, export, evaluation, metric, gate, tune, runtime",
+        "quantization, accuracy, recovery, export, evaluation, metric, gate, tune, runtime",
     ),
     "key": (
         {"amax": {"percentil": 99.9}},

@@ -1,0 +1,209 @@
+"""Quantized models of one calibration, each with other layers in float: what recovery compares."""
+
+import gc
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.amax.decide import ScaleRules
+from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.arithmetic import FloatArray
+from ptq_cli.core.formats import BYTE
+from ptq_cli.core.progress import ProgressCallback, silent
+from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel
+from ptq_cli.placement.noisy_layers import without_noisy_forms
+from ptq_cli.placement.placed_graph import Placement, place
+from ptq_cli.placement.ranges import (
+    decide_activations,
+    require_ranges,
+    unsearched,
+    with_moved_statistics,
+    with_statistics_of_parts,
+)
+from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
+from ptq_cli.plan.fitted_grids import expose_clamps, fit_clamps, raise_zero_points
+from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.qdq.write.site_parameters import (
+    decide_all,
+)
+from ptq_cli.qdq.write.weight_quantizer import (
+    Memory,
+    RememberedQuantizer,
+    WeightStorage,
+    in_memory,
+)
+from ptq_cli.recipe.check import are_plain
+from ptq_cli.recipe.declaration import AUTO, ROW
+from ptq_cli.recipe.sections import FLOAT16
+from ptq_cli.recover.float_layers import FLOAT_REASON
+from ptq_cli.recover.quantized_layer import DecidedModel, with_opset
+from ptq_cli.recover.recovery_effects import FloatLayers
+from ptq_cli.setup.resolve import Resolved
+from ptq_cli.setup.run_directory import RunDirectory
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibratedModel:
+    """A float model with its calibration, and where its quantized form goes.
+
+    Attributes:
+        graph: of the float model; what is decided takes it.
+        output: the quantized model's file. Large constants go where its data will be.
+        plan: what the target quantizes, if that is known already.
+    """
+
+    resolved: Resolved
+    calibration: Calibration
+    float_model: StoredModel
+    graph: ir.Model
+    run: RunDirectory
+    output: Path
+    plan: Plan | None = None
+    progress: ProgressCallback = silent
+
+
+def decides_placement(resolved: Resolved, float_model: StoredModel) -> bool:
+    """Tell whether nobody says what is preferred: then a file has to be as fast and as small as float."""
+    return resolved.recipe.export.prefer == AUTO and stores_bytes(resolved, float_model)
+
+
+def stores_bytes(resolved: Resolved, float_model: StoredModel) -> bool:
+    """Tell whether all weights are bytes that ONNX Runtime can make floats of when it opens a file."""
+    recipe, is_plain = resolved.recipe, are_plain(resolved.recipe.weights, resolved.recipe.activations)
+    has_bytes = is_plain and recipe.weights.bits in (None, BYTE)
+    return has_bytes and resolved.target.runtime == ONNXRUNTIME and not float_model.is_apart
+
+
+class TrialModels:
+    """Quantized models of one calibration, by their placement."""
+
+    def __init__(self, source: CalibratedModel, memory: Memory | None) -> None:
+        self.source, self._memory = source, memory
+        self.calibration = with_moved_statistics(source.calibration, source.graph.graph)
+        self.asked = self._from_begin = tensor_recipe(source.resolved.recipe)
+        self.ranged: Placement | None = None
+        self.float_weights: frozenset[str] = (
+            frozenset()
+        )  # layers in float whose weights are floats in the file
+
+    @cached_property
+    def _plan(self) -> Plan:
+        source = self.source
+        return source.plan if source.plan is not None else make_plan(source.graph, source.resolved.target)
+
+    def placed(self, asked: TensorRecipe) -> Placement:
+        """Return the placement of what is asked for."""
+        found = self._place(asked)
+        if asked.products:
+            # What lies between layers in float is in float, too.
+            stored = {site.node for site in found.plan.weights} | found.settings.excluded.keys()
+            if left := self._of_bytes - self.float_weights - stored:
+                reasons = {layer.name: layer.reason for layer in found.plan.layers}
+                more = {name: reasons[name] for name in sorted(left)}
+                found = self._place(replace(asked, products={**asked.products, **more}))
+        return found
+
+    def _place(self, asked: TensorRecipe) -> Placement:
+        source = self.source
+        return place(source.graph, self._plan, source.resolved.target, asked, self.calibration)
+
+    def place_in_float(self, names: Mapping[str, str]) -> None:
+        """Leave layers in float, by name with the reason, whatever else is asked for."""
+        included = self.placed(self.asked).settings.included
+        names = {name: why for name, why in names.items() if name not in included}
+        self.asked = self._from_begin = self._in_float(self._from_begin, names)
+
+    def with_forms(self, in_float: Mapping[str, str], products: Mapping[str, str]) -> Placement:
+        """Return the placement with these forms of recurrent layers, which what follows keeps."""
+        before = self._from_begin
+        faster, products = {**before.faster, **in_float}, {**before.products, **products}
+        self.asked = replace(before, faster=faster, products=products)
+        return self.placed(self.asked)
+
+    def without(self, in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
+        """Return a placement with more layers in float or with ranges at each run, and the ranges chosen."""
+        asked = replace(self.asked, dynamic=dict.fromkeys(dynamic, ROW))
+        found = self.placed(self._in_float(asked, in_float))
+        return found.with_ranges_of(self.ranged) if self.ranged is not None else found
+
+    def rounded(self, placement: Placement) -> dict[str, dict[str, FloatArray]]:
+        """Return the weights of the layers in float, rounded, by the layer and the constant."""
+        trial = self.decide(self.source.float_model.load(), placement, in_memory)
+        found: dict[str, dict[str, FloatArray]] = {}
+        for site in trial.plan.weights:
+            if site.as_product:
+                found.setdefault(site.node, {})[site.tensor] = trial.parameters.decided[site].on_grid()
+        return found
+
+    def with_float_weights(self, names: Collection[str], layers: FloatLayers | None) -> Placement:
+        """Return the placement with these layers in float, whose weights are floats for some of them."""
+        self.float_weights = frozenset(names)
+        plain = {name: why for name, why in self.asked.products.items() if name not in self.float_weights}
+        faster = {name: why for name, why in self.asked.products.items() if name in self.float_weights}
+        self.asked = replace(self.asked, products=plain, faster={**self.asked.faster, **faster})
+        in_float = dict.fromkeys(layers.layers, FLOAT_REASON) if layers is not None else {}
+        return self.without(in_float, layers.dynamic if layers is not None else ())
+
+    def _in_float(self, asked: TensorRecipe, names: Mapping[str, str]) -> TensorRecipe:
+        """Return what is asked for with more layers in float, whose weights are bytes in the file.
+
+        They become floats once, when the model is opened, so that a run takes no longer for it.
+        """
+        as_bytes = self._of_bytes - self.float_weights
+        products = {name: why for name, why in names.items() if name in as_bytes}
+        faster = {name: why for name, why in names.items() if name not in products}
+        return replace(asked, faster={**asked.faster, **faster}, products={**asked.products, **products})
+
+    @cached_property
+    def _of_bytes(self) -> frozenset[str]:
+        if not stores_bytes(self.source.resolved, self.source.float_model):
+            return frozenset()
+        plan = self._place(tensor_recipe(self.source.resolved.recipe)).plan
+        return frozenset(site.node for site in plan.weights if site.format.bits == BYTE)
+
+    def build(self, placed: Placement) -> tuple[ir.Model, Plan]:
+        """Return the quantized graph of a placement, and its plan."""
+        float_model = self.source.float_model
+        if float_model.size >= SMALLEST_MAPPED:  # Earlier trials are cycles, which nothing looks for here.
+            gc.collect()
+        trial = self.decide(float_model.load(), placed, in_memory)
+        trial.write(trial.model)
+        return trial.model, trial.plan
+
+    def decide(self, model: ir.Model, placement: Placement, keep: WeightStorage) -> DecidedModel:
+        """Decide the parameters of a placement."""
+        settings, target = placement.settings, self.source.resolved.target
+        calibration = with_statistics_of_parts(self.calibration, placement.plan, model.graph)
+        require_ranges(placement.plan, calibration)
+        decisions = decide_activations(
+            placement.plan,
+            settings.activations,
+            calibration,
+            settings.activation_families,
+            ScaleRules(half=placement.float_type == FLOAT16),
+            placement.within,
+        )
+        found = {source: decision.parameters for source, decision in decisions.items()}
+        on_own_grid = placement.on_own_grid(found)
+        found = fit_clamps(model, placement.plan, found)
+        found = raise_zero_points(model, placement.plan, target, found) | on_own_grid
+        plan = without_noisy_forms(model, placement.plan, found, calibration)
+        plan = expose_clamps(model, plan, on_own_grid)
+        model = with_opset(model, placement.opset, self.source.run.float_model.name)
+        quantizers, memory = placement.quantizers, self._memory
+        if memory is not None:
+            quantizers = {site: RememberedQuantizer(own, memory) for site, own in quantizers.items()}
+        parameters = decide_all(model, plan, lambda site: found[site.source], quantizers.__getitem__, keep)
+        methods = {site.tensor: item.weight_method for site, item in settings.weights.items()}
+        return DecidedModel(
+            model=model,
+            placement=placement,
+            plan=plan,
+            parameters=parameters,
+            unsearched=unsearched(decisions) | {name: methods[name] for name in parameters.unsearched},
+        )

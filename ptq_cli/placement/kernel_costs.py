@@ -1,0 +1,254 @@
+"""What each layer takes in float and in integers, by a table that no machine changes: measured kernels.
+
+A kernel takes a fixed time, and more for each product, element that it reads, element that it returns, and
+piece of its input that a Conv copies together. The table beside this file has these for each class of
+kernels, in float and in integers, measured with one thread by ``python -m benchmarks.kernel_costs``.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from math import prod
+from pathlib import Path
+
+import onnx_ir as ir
+
+from ptq_cli.core.read_files import parse_toml
+from ptq_cli.models.graph_reading import constant_shape, input_at, sole_reader
+from ptq_cli.placement.fastest_placement import (
+    MachineProfile,
+    NodeTimes,
+    Seam,
+    circuit_of_profile,
+    fastest_placement,
+    leader,
+    predicted,
+    unit_sides,
+)
+from ptq_cli.plan.graph_questions import is_constant
+from ptq_cli.plan.multiply_accumulates import Shape, bind_shapes, multiply_accumulates
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import Target
+
+TABLE = Path(__file__).with_suffix(".toml")
+FEW_ROWS = 4  # of a matrix, up to which its products take the time that reading the weight takes
+WIDE, NARROWEST = 4, 16  # channels that fast integer kernels of a Conv want a multiple of, and the fewest
+DEPTHWISE_WIDE = 16  # and those of a depthwise Conv
+LEAST_SPEED = 0.9  # of float's: what integers that are faster elsewhere may have on one kind of processor
+TIME_REASON = "computes in float: it is faster so"
+
+
+@dataclass(frozen=True)
+class KernelCosts:
+    """The table for processors with an instruction set."""
+
+    name: str
+    seam: tuple[float, float]
+    floating: Mapping[str, Sequence[float]]
+    integer: Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a node computes: its class, products, and elements that it reads and returns.
+
+    Attributes:
+        pieces: of a Conv: the channels of a group at one place of the kernel, for each place of the result.
+    """
+
+    kind: str
+    products: int
+    read: int
+    made: int
+    pieces: int = 0
+
+    @property
+    def terms(self) -> tuple[float, ...]:
+        """What the costs of a class are multiplied with."""
+        return (1.0, self.products, self.read, self.made, self.pieces)
+
+    def time(self, table: Mapping[str, Sequence[float]]) -> float | None:
+        """Return its microseconds by a table; None if that does not have its class."""
+        found = table.get(self.kind)
+        if found is None:
+            return None
+        return sum(cost * size for cost, size in zip(found, self.terms, strict=True))
+
+
+@cache
+def known_costs() -> tuple[KernelCosts, ...]:
+    """Return the tables of all instruction sets that are known."""
+    found = parse_toml(TABLE.read_text("utf-8"))
+    shared = found["floating"]
+    return tuple(
+        KernelCosts(
+            name=name,
+            seam=(own["seam"][0], own["seam"][1]),
+            floating=shared,
+            integer={kind: _scaled(costs, own["products"]) for kind, costs in found["integer"].items()},
+        )
+        for name, own in found["processors"].items()
+    )
+
+
+def _scaled(costs: Sequence[float], products: float) -> tuple[float, ...]:
+    fixed, product, *elements = costs
+    return (fixed, product * products, *elements)
+
+
+def work_of(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Work]:
+    """Return what each node of the main graph computes, for inputs of these sizes, by its name."""
+    shapes = bind_shapes(model, sizes).shapes
+    products = multiply_accumulates(model, sizes).counts
+    found = {}
+    for node in model.graph:
+        count = products.get(node.name or "") or 0
+        found[node.name or ""] = Work(
+            kind=kernel_class(node, shapes),
+            products=count,
+            read=sum(_elements(value, shapes) for value in node.inputs if value and not is_constant(value)),
+            made=sum(_elements(value, shapes) for value in node.outputs),
+            pieces=count // max(1, prod(constant_shape(input_at(node, 1))[:2]))
+            if node.op_type == "Conv"
+            else 0,
+        )
+    return found
+
+
+def _elements(value: ir.Value, shapes: Mapping[str, Shape]) -> int:
+    shape = shapes.get(value.name or "", (None,))
+    return prod(size for size in shape if size is not None) if None not in shape else 0
+
+
+def kernel_class(node: ir.Node, shapes: Mapping[str, Shape]) -> str:
+    """Return the class of kernels that compute a node: its operator, and what decides how fast that is."""
+    if leader(node) is not None:
+        return f"{node.op_type} merged"
+    weight = input_at(node, 1)
+    if node.op_type == "Conv" and weight is not None:
+        return _conv_class(node, constant_shape(weight))
+    if node.op_type in ("Gemm", "MatMul") and weight is not None:
+        if not is_constant(weight):
+            return "MatMul of activations"
+        shape = shapes.get(node.outputs[0].name or "", ())
+        rows = prod(size or 1 for size in shape[:-1])
+        return "MatMul of few rows" if rows <= FEW_ROWS else "MatMul"
+    if node.op_type == "Add" and any(map(_is_summed, node.inputs)):
+        return "Add behind Conv"
+    return node.op_type
+
+
+def _is_summed(value: ir.Value | None) -> bool:
+    """Tell whether a Conv makes a value for its one reader, an Add that ONNX Runtime merges into it."""
+    producer = value.producer() if value is not None else None
+    if value is None or producer is None or producer.op_type != "Conv":
+        return False
+    return sole_reader(value) is not None
+
+
+def _conv_class(node: ir.Node, shape: Sequence[int]) -> str:
+    if len(shape) < 3:
+        return "Conv"
+    groups, (outputs, inputs) = node.attributes.get_int("group", 1), shape[:2]
+    if groups > 1 and inputs == 1:
+        return "Conv depthwise" if outputs % DEPTHWISE_WIDE == 0 else "Conv depthwise odd"
+    if groups > 1:
+        return "Conv grouped"
+    if outputs < WIDE:
+        return "Conv single"
+    if outputs < NARROWEST:
+        return "Conv narrow"
+    return "Conv" if inputs % WIDE == 0 and outputs % WIDE == 0 else "Conv odd"
+
+
+def expected_profile(
+    model: ir.Model, plan: Plan, costs: KernelCosts, work: Mapping[str, Work], elements: Mapping[str, int]
+) -> MachineProfile:
+    """Return the profile that a model is expected to have on processors with an instruction set.
+
+    In ``plan`` everything is in integers that can be; ``elements`` are how many numbers each tensor has.
+    """
+    quantized = {layer.name for layer in plan.layers if layer.quantized}
+    nodes = {}
+    for name, item in work.items():
+        floating = item.time(costs.floating) or 0.0
+        integer = item.time(costs.integer) if name in quantized else None
+        nodes[name] = NodeTimes(floating, floating if integer is None else integer)
+    found = MachineProfile(
+        model="",
+        target=plan.target,
+        runtime="",
+        machine=costs.name,
+        batch=1,
+        threads=1,
+        floating=sum(item.floating for item in nodes.values()),
+        integer=0.0,
+        spread=1.0,
+        seam_fixed=costs.seam[0],
+        seam_element=costs.seam[1],
+        nodes=nodes,
+        elements=dict(elements),
+    )
+    return replace(found, integer=Expected(model, plan, found).time(plan))
+
+
+class Expected:
+    """The time that placements of a model are expected to take by a profile.
+
+    In ``plan`` everything is in integers that can be.
+    """
+
+    def __init__(self, model: ir.Model, plan: Plan, profile: MachineProfile) -> None:
+        self.profile = profile
+        self._circuit = circuit_of_profile(model, plan, profile)
+        self._seam = Seam(profile.seam_fixed, profile.seam_element)
+
+    def time(self, plan: Plan) -> float:
+        """Return the microseconds of a plan."""
+        return predicted(self._circuit, self._seam, unit_sides(self._circuit, plan))
+
+
+class TimeTable:
+    """What placements of a model take by the table, on processors of each kind and in the mean."""
+
+    def __init__(
+        self, model: ir.Model, plan: Plan, target: Target, sizes: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
+        self._model, self._plan, self._target = model, plan, target
+        shapes, work = bind_shapes(model, sizes).shapes, work_of(model, sizes)
+        elements = {name: prod(shape) for name, shape in shapes.items() if None not in shape}  # type: ignore[arg-type]
+        kinds = known_costs()
+        self._each = {
+            costs.name: Expected(model, plan, expected_profile(model, plan, costs, work, elements))
+            for costs in kinds
+        }
+        self.mean = expected_profile(model, plan, _mean(kinds), work, elements)
+
+    def speeds(self, plan: Plan) -> dict[str, float]:
+        """Return how many times as fast as the float model a plan is, by the instruction set."""
+        return {name: found.profile.floating / found.time(plan) for name, found in self._each.items()}
+
+    def in_float(self) -> dict[str, str]:
+        """Return the layers that are better in float, with the reason, if integers make a model slower.
+
+        Processors of each kind count alike: a layer that is slower on one and faster on another follows the
+        one where the difference is larger.
+        """
+        speeds = self.speeds(self._plan).values()
+        if prod(speeds) >= 1.0 and min(speeds) >= LEAST_SPEED:
+            return {}
+        found = fastest_placement(self._model, self._plan, self._target, self.mean)
+        return dict.fromkeys(found.in_float, TIME_REASON)
+
+
+def _mean(kinds: Sequence[KernelCosts]) -> KernelCosts:
+    def mean(of: Sequence[Sequence[float]]) -> tuple[float, ...]:
+        return tuple(sum(costs) / len(costs) for costs in zip(*of, strict=True))
+
+    classes = kinds[0].integer
+    return KernelCosts(
+        name=" and ".join(costs.name for costs in kinds),
+        seam=mean([costs.seam for costs in kinds]),  # type: ignore[arg-type]
+        floating=kinds[0].floating,
+        integer={name: mean([costs.integer[name] for costs in kinds]) for name in classes},
+    )
