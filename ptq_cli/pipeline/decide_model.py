@@ -24,7 +24,7 @@ from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import IN_FLOAT, RANGES
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import LATENCY
-from ptq_cli.recover.escalation import LEAST_GAIN_DB, QUICK_WORK, choose_forms
+from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
 from ptq_cli.recover.float_layers import FLOAT_REASON, FloatLimits, choose_float_layers
 from ptq_cli.recover.float_weights import choose_float_weights
 from ptq_cli.recover.quantized_layer import DecidedModel
@@ -108,53 +108,54 @@ class _Recovered:
 def _recovered(
     context: RecoveryContext, models: TrialModels, placement: Placement, profile: MachineProfile | None
 ) -> _Recovered:
-    """Run the rungs that are asked for, or, where none is, those that an output below the goal takes."""
-    source = models.source
-    rungs, interruptions = recovery_rungs(source.resolved.recipe.recovery), context.interruptions
+    """Run the rungs that are asked for, or, where none is, what an output below the goal takes."""
+    rungs, interruptions = recovery_rungs(models.source.resolved.recipe.recovery), context.interruptions
+    if not rungs:
+        return _improved(context, models, placement, profile)
     found = _Recovered(placement)
-    if not rungs and not source.float_model.is_apart:
-        placement, forms = choose_forms(context, models, placement)
-        found = _Recovered(placement, forms, reached=forms.after)
-        if forms.is_enough or interruptions.stopped:
-            return found
-        # A few layers in float are mostly enough, and found in a quarter of the time that ranges take.
-        found = _with_float_layers(context, models, found, profile)
-        if found.reached >= context.goal_db or interruptions.stopped:
-            return found
-    start = replace(found, placement=placement, float_layers=None)
-    if RANGES in rungs or found.forms is not None:
-        # What nobody asked for may take half a minute.
-        own = replace(context, most_work=QUICK_WORK) if found.forms is not None else context
+    if RANGES in rungs:
         with interruptions.rung() as stop:
-            ranged, ranges = choose_ranges(own, models.build, placement, stop)
-        start = replace(start, placement=ranged, ranges=ranges)
-    if (IN_FLOAT not in rungs and found.forms is None) or interruptions.stopped:
-        return start
-    again = _with_float_layers(context, models, start, profile)
-    if found.forms is None:
-        return again
-    found = again if again.reached > found.reached else found
-    is_done = found.reached >= context.goal_db or interruptions.stopped
-    return found if is_done else _all_in_float(context, models, found)
+            placement, ranges = choose_ranges(context, models.build, placement, stop)
+        found = _Recovered(placement, ranges=ranges)
+    if IN_FLOAT not in rungs or interruptions.stopped:
+        return found
+    return _with_float_layers(context, models, found, profile)
 
 
-def _all_in_float(context: RecoveryContext, models: TrialModels, found: _Recovered) -> _Recovered:
+def _improved(
+    context: RecoveryContext, models: TrialModels, placement: Placement, profile: MachineProfile | None
+) -> _Recovered:
+    """Improve a model until its worst output has the goal: what costs the least of its speed comes first."""
+    if models.source.float_model.is_apart:
+        return _Recovered(placement)
+    placement, forms = choose_forms(context, models, placement)
+    found = _Recovered(placement, forms, reached=forms.after)
+    for step in (_with_float_layers, _all_in_float):
+        if found.reached >= context.goal_db or context.interruptions.stopped:
+            break
+        found = step(context, models, found, profile)
+    return found
+
+
+def _all_in_float(
+    context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile | None
+) -> _Recovered:
     """Leave all layers in float, with weights that are integers in the file, if that is better.
 
     It takes no longer than the float model, and is the last that there is to try.
     """
-    names = tuple(layer.name for layer in found.placement.plan.layers if layer.quantized)
+    names = tuple(layer.name for layer in models.placed(models.asked).plan.layers if layer.quantized)
     placement = models.without(dict.fromkeys(names, FLOAT_REASON), ())
     layers = found.float_layers
-    layers = (
-        replace(layers, layers=names, dynamic=(), more=(), more_dynamic=()) if layers is not None else layers
-    )
+    if layers is not None:
+        layers = replace(layers, layers=names, dynamic=())
     with context.interruptions.rung() as stop:
         placement, reached = choose_float_weights(context, models, placement, layers, stop)
     if reached < found.reached + LEAST_GAIN_DB:
         return found
-    context.tell(f"all layers in float, with integer weights: worst output at {reached:.1f} dB")
-    layers = replace(layers, after=reached, more_sqnr=math.nan) if layers is not None else layers
+    if layers is not None and profile is not None:
+        slower = max(0.0, profile.floating / profile.integer - 1.0)
+        layers = replace(layers, after=reached, slower=slower)
     return replace(found, placement=placement, float_layers=layers, reached=reached)
 
 

@@ -24,7 +24,6 @@ from ptq_cli.recover.recovery_effects import ChosenForms
 # fastest by far, and the second as large.
 COMPUTES_INTEGERS, COMPUTES_PRODUCTS, STAYS_FLOAT = "integers", "float with integer weights", "float"
 MOST_LAYERS = 12  # recurrent layers that are decided one by one: each takes up to two models more
-QUICK_WORK = 3e11  # multiply-accumulates of candidates for ranges: about half a minute of one core with AVX2
 LEAST_GAIN_DB = 0.5  # what a slower or a larger form of all of them has to gain
 
 _Forms = Mapping[str, str]

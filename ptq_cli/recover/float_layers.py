@@ -189,6 +189,7 @@ JUDGED_ON, MODELS = 32, 8
 FAR_DB, JUDGED_FAR_ON = 10.0, 8
 ENOUGH_DB = 30.0  # SQNR on the samples that judge ``ranges`` from which on no others are looked at
 _RANKED_ON = 4  # samples that a tensor's noise is measured on, and the fewest others that may be enough
+_FEWEST_RANKED_ON, QUICK_RANKING = 2, 2e11  # or less, if more take so many multiply-accumulates
 RANK_WORK = 6e11  # multiply-accumulates of ranking; above, one sample ranks those whose rows lose most
 # What weights have to cost the worst output for their rungs to be worth minutes, and for layers to be left
 # to these, which choose no weights again behind ranges found at each run.
@@ -291,8 +292,10 @@ class _Search:
         context, placement, floats = self._context, self._placement, self.floats
         context.progress(RunProgress(_STAGE, 0, None))
         samples, data = context.data.samples[0], context.data
-        grids, pieces = grids_of(placement, context.calibration), few(samples.fit, data.inputs, _RANKED_ON)
-        work = sample_work(floats, pieces[0], data.inputs) / 2
+        grids = grids_of(placement, context.calibration)
+        work = sample_work(floats, few(samples.fit, data.inputs, 1)[0], data.inputs) / 2
+        affordable = int(QUICK_RANKING / (len(grids) * work + 1))
+        pieces = few(samples.fit, data.inputs, min(_RANKED_ON, max(_FEWEST_RANKED_ON, affordable)))
         if len(grids) * _RANKED_ON * work > RANK_WORK:
             pieces = few(samples.fit, data.inputs, 1)
             lost = row_noise(floats, placement.plan, grids, pieces[0])
@@ -317,7 +320,8 @@ class _Search:
         if chosen is not None and after >= found.before + _LEAST_GAIN_DB:
             placement, (in_float, dynamic) = self._placed(chosen), chosen.move
             found = replace(found, layers=in_float, dynamic=dynamic, after=after, slower=chosen.slower)
-        if found.after < self._context.wanted_db and not self._stop():
+        is_limited = self._limits.slower is not None
+        if is_limited and found.after < wanted and not self._stop():
             # Within the limit even the last step is not enough.
             further = [step for step in steps.up_to(math.inf) if step.slower > limit]
             more, after = _fewest(further, sqnr, wanted, self._stop)

@@ -58,18 +58,18 @@ def choose_float_weights(
     floats = context.float_model.load()
     judge, _ = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
     before = judge(serialize(models.build(placement)[0]))
-    if before >= context.wanted_db or not rounded or stop():
+    if before >= context.goal_db or not rounded or stop():
         return placement, before
+    best = judge(serialize(models.build(models.with_float_weights([*rounded], layers))[0]))
+    if best < before + _MATTER_DB:
+        return models.with_float_weights((), layers), before
     groups = _loudest_first(context, rounded, stop)
 
     def first(count: int) -> Placement:
         return models.with_float_weights([name for group in groups[:count] for name in group], layers)
 
     low, high = 1, len(groups)
-    best = judge(serialize(models.build(first(high))[0]))
-    if best < before + _MATTER_DB:
-        return first(0), before
-    enough = min(context.wanted_db, best - _MATTER_DB)
+    enough = min(context.goal_db + _MATTER_DB, best - _MATTER_DB)
     while low < high and not stop():
         middle = (low + high) // 2
         found = judge(serialize(models.build(first(middle))[0]), at_least=enough)

@@ -88,7 +88,7 @@ def choose_ranges(
         for source, found in tried.items()
         if not found.has_few_bits  # With few bits there is no choice by effect.
     }
-    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs), context.most_work)
+    measured, most = affordable(grids, sample_work(floats, samples.fit[0], data.inputs))
     pieces = few(samples.fit, data.inputs, most)
     context.progress(RunProgress(_STAGE, 0, None))
     # The float model is cut at the same tensors, whatever is quantized of it.
@@ -159,12 +159,12 @@ def most_unlike(
 
 
 def affordable(
-    grids: Mapping[str, Sequence[QuantParameters]], work: float, most: float = MOST_WORK
+    grids: Mapping[str, Sequence[QuantParameters]], work: float
 ) -> tuple[dict[str, Sequence[QuantParameters]], int]:
     """Return the tensors that are measured, and on how many samples.
 
     ``work`` is in multiply-accumulates of the model for one sample; half of them run again for each
-    candidate, and all may take ``most``.
+    candidate, and all may take ``MOST_WORK``.
 
     Example:
         >>> from ptq_cli.core.formats import BY_NAME
@@ -178,7 +178,7 @@ def affordable(
     measured = most_unlike(grids, _MOST_TENSORS)
     candidates = sum(map(len, measured.values()))
     for samples in (MEASURED_ON if choices <= _MOST_TENSORS else TOGETHER, TOGETHER, 1):
-        if candidates * samples * work / 2 <= most:
+        if candidates * samples * work / 2 <= MOST_WORK:
             return measured, samples
     return {}, 1
 

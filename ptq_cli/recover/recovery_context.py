@@ -363,7 +363,7 @@ def one_sample(piece: dict[str, Array], inputs: Sequence[TensorSpec]) -> list[di
 
 
 RECOVER_STAGE = "recover"
-_SPARE_DB = 2.0  # that the worst output of unlike samples may have less
+SPARE_DB = 2.0  # that the worst output of unlike samples may have less
 
 
 class Interruptions:
@@ -397,7 +397,6 @@ class RecoveryContext:
         folder: where tensors wait that do not fit into memory.
         checkpoint: the file that an interrupted recovery continues from; None for none.
         every: seconds between two checkpoints.
-        most_work: multiply-accumulates that candidates of ranges may take.
         goal_db: SQNR of the worst output that is enough.
     """
 
@@ -411,13 +410,12 @@ class RecoveryContext:
     interruptions: Interruptions
     checkpoint: Path | None = None
     every: float = 0.0
-    most_work: float = MOST_WORK
     goal_db: float = 20.0
 
     @property
     def wanted_db(self) -> float:
         """What is looked for on some samples, so that others have the goal."""
-        return self.goal_db + _SPARE_DB
+        return self.goal_db + SPARE_DB
 
     def tell(self, note: str) -> None:
         """Say something of the recovery."""
