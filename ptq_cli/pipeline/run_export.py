@@ -256,7 +256,8 @@ def make_export(
     if decides_placement(resolved, float_model):
         if exported.result.bytes > exported.result.float_bytes:
             exported.model.discard()
-            exported = _exported(source, context, decided, in_float=True)
+            again = replace(source, graph=float_model.load())  # The first attempt took the graph.
+            exported = _exported(again, context, decided, in_float=True)
         _require_gain(exported)
     if is_partly_quantized:
         faults = tuple(target_faults(with_types(exported.model.load()), resolved.target))
