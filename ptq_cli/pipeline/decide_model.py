@@ -165,7 +165,6 @@ def _with_float_layers(
     source, ranges = models.source, found.ranges
     models.ranged = found.placement
     limits = FloatLimits(
-        slower=source.resolved.recipe.recovery.float_time,
         profile=profile,
         could_be_dynamic=_could_be_dynamic(source.graph, found.placement.plan, source.resolved),
     )

@@ -64,7 +64,6 @@ class SharedSettings(TypedDict, total=False):
     float_type: str
     goal_db: float
     recover: list[str]
-    float_time: float
     prefer: str
     serve_batch: int
     soc_model: int

@@ -105,6 +105,7 @@ FORMER_KEYS = {
     "calibration.activation_axis": "leave it out; ptq analyze shows how much the channels of a tensor differ",
     "evaluation.with_pytorch": "leave it out; ptq calibrate compares the float ONNX model with PyTorch",
     "runtime.accuracy_level": "leave it out; a report has the metrics at level 0, too",
+    "recovery.float_time": "leave it out; layers in float take no longer than the float model",
     "run.thumbnails": "leave it out; report.html and details.json name the samples that changed",
 }
 

@@ -209,12 +209,6 @@ class RecoverySettings:
         name="recover",
         choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
     )
-    float_time: float | None = setting(
-        None,
-        "How much longer the model may take for what `float` changes, as a share; as long as the float "
-        "model, if not set.",
-        **_SECONDS,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ from ptq_cli.recover.recovery_effects import FloatLayers, ReachedAccuracy
 LOUD = 64  # tensors that are looked at, at most: those that make the most noise
 # Share of the time: cost of a layer that saves time in float, so that no noise is worth nothing.
 _LEAST_SHARE = 1e-3
+_LEAST_SPARE = 0.1  # share of the time that may be added though float is no slower
 BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
 FLOAT_REASON = "computes in float: its integers cost the outputs more than they save time"
 
@@ -60,7 +61,7 @@ NO_STEP = _Step(((), ()), 1.0, 0.0)
 class Steps:
     """More and more layers in float or with ranges found at each run, by what they gain for their time.
 
-    ``saved`` is the share of its time by which float is slower than the model.
+    ``spare`` is the share of its time that the model may take longer: as much as float, or a tenth.
 
     They are planned by the target alone, which is twenty times as fast as with the recipe's settings and the
     ranges; what is chosen is placed with both.
@@ -89,7 +90,7 @@ class Steps:
         self._sizes, expected = Sizes.of(model), Expected(model, self._target_plan, profile)
         self._time = expected.time(self._base)
         self._expected = expected
-        self.saved = max(0.0, profile.floating / self._time - 1.0)
+        self.spare = max(_LEAST_SPARE, profile.floating / self._time - 1.0)
         self._total = sum(noise.values()) or 1.0
         loud = sorted(noise, key=lambda source: (-noise[source], source))[:LOUD]
         moves = {move: source for source in reversed(loud) if any(move := self._move(source))}
@@ -185,8 +186,7 @@ _STAGE = "float"
 # Most samples that a choice is measured on, and about how many choices are: what learns nothing from the
 # samples may be judged by all of them, and few hide the sample that makes most of the noise.
 JUDGED_ON, MODELS = 32, 8
-# SQNR below which so few samples show that no choice is enough; if one is, all of them judge again.
-FAR_DB, JUDGED_FAR_ON = 10.0, 8
+_FEW = 8  # samples that are judged whatever they cost
 ENOUGH_DB = 30.0  # SQNR on the samples that judge ``ranges`` from which on no others are looked at
 _RANKED_ON = 4  # samples that a tensor's noise is measured on, and the fewest others that may be enough
 _FEWEST_RANKED_ON, QUICK_RANKING = 2, 2e11  # or less, if more take so many multiply-accumulates
@@ -212,12 +212,10 @@ class FloatLimits:
     """What the rung may do.
 
     Attributes:
-        slower: the share of the integer model's time that layers may add by ``profile``; None for what
-            integers save.
+        profile: what each layer takes; None where that is not known. All time that integers save may be used.
         could_be_dynamic: the layers that may have ranges found at each run.
     """
 
-    slower: float | None
     profile: MachineProfile | None
     could_be_dynamic: frozenset[str] = frozenset()
 
@@ -238,17 +236,12 @@ def choose_float_layers(
     was found until then is kept. ``known`` is the SQNR of all outputs together on the samples that judge, in
     dB, or NaN.
     """
-    search = _Search(context, models, placement, limits, stop)
     judged = context.data.samples[2]
     # The noise of all outputs is the mean of theirs.
-    worst = known - 10.0 * math.log10(len(search.floats.graph.outputs))
+    worst = known - 10.0 * math.log10(len(context.float_model.load().graph.outputs))
     if worst >= ENOUGH_DB and judged >= _RANKED_ON:
         return placement, FloatLayers(before=worst, after=worst, decided_by=judged)
-    if known < FAR_DB:
-        chosen, found = search.choose(JUDGED_FAR_ON)
-        if stop() or not max(found.after, found.more_sqnr) >= context.wanted_db:
-            return chosen, found
-    return search.choose(JUDGED_ON)
+    return _Search(context, models, placement, limits, stop).choose()
 
 
 class _Search:
@@ -265,11 +258,10 @@ class _Search:
         self._context, self._models, self._placement = context, models, placement
         self._limits, self._stop = limits, stop
         self.floats = context.float_model.load()
-        self._known_steps: Steps | None = None
 
-    def choose(self, most: int) -> tuple[Placement, FloatLayers]:
-        """Return the best placement by at most so many samples, and what was done."""
-        outputs_sqnr, count = judge_of_worst(self._context, self.floats, most)
+    def choose(self) -> tuple[Placement, FloatLayers]:
+        """Return the best placement, and what was done."""
+        outputs_sqnr, count = judge_of_worst(self._context, self.floats, JUDGED_ON)
         measured = _measure(self._models, self.floats, outputs_sqnr, self._context.wanted_db)
         before, lost = measured(self._placement, -math.inf)
         found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
@@ -284,11 +276,6 @@ class _Search:
         return self._chosen(self._steps(profile, dynamic), found, measured)
 
     def _steps(self, profile: MachineProfile, could_be_dynamic: frozenset[str]) -> Steps:
-        if self._known_steps is None:  # With further samples the same are judged again.
-            self._known_steps = self._ordered(profile, could_be_dynamic)
-        return self._known_steps
-
-    def _ordered(self, profile: MachineProfile, could_be_dynamic: frozenset[str]) -> Steps:
         context, placement, floats = self._context, self._placement, self.floats
         context.progress(RunProgress(_STAGE, 0, None))
         samples, data = context.data.samples[0], context.data
@@ -308,7 +295,7 @@ class _Search:
         self, steps: Steps, found: FloatLayers, measured: Callable[[Placement, float], tuple[float, float]]
     ) -> tuple[Placement, FloatLayers]:
         placement, wanted = self._placement, self._context.wanted_db
-        limit = steps.saved if self._limits.slower is None else self._limits.slower
+        limit = steps.spare
 
         def sqnr(step: _Step, at_least: float) -> float:
             try:
@@ -320,15 +307,6 @@ class _Search:
         if chosen is not None and after >= found.before + _LEAST_GAIN_DB:
             placement, (in_float, dynamic) = self._placed(chosen), chosen.move
             found = replace(found, layers=in_float, dynamic=dynamic, after=after, slower=chosen.slower)
-        is_limited = self._limits.slower is not None
-        if is_limited and found.after < wanted and not self._stop():
-            # Within the limit even the last step is not enough.
-            further = [step for step in steps.up_to(math.inf) if step.slower > limit]
-            more, after = _fewest(further, sqnr, wanted, self._stop)
-            if more is not None and after > found.after:
-                in_float, dynamic = more.move
-                found = replace(found, more=in_float, more_dynamic=dynamic, more_sqnr=after)
-                found = replace(found, more_slower=more.slower)
         return placement, found
 
     def _placed(self, step: _Step) -> Placement:
@@ -385,7 +363,7 @@ def judge_of_worst(
 ) -> tuple[NoiseJudge, int]:
     """Return the judge of the worst output, and its number of samples: those held out come first."""
     data, samples = context.data, context.data.samples[0]
-    if most > JUDGED_FAR_ON:
+    if most > _FEW:
         affordable = int(MOST_WORK / (MODELS * sample_work(floats, samples.decide[0], data.inputs) + 1))
         most = max(sum(map(samples_in, samples.decide)), min(most, affordable))
     pieces = few([*samples.decide, *samples.fit], data.inputs, most)

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from ptq_cli.core.documents import rounded
@@ -215,30 +215,10 @@ class FloatLayers:
     weights_lose: Annotated[float, "By how many dB the weights lower it before; 0 if it is enough."] = 0.0
     decided_by: Annotated[int, "How many samples that was measured on."]
     slower: Annotated[float, "Share of its time that the model takes longer for them, by an estimate."] = 0.0
-    more: Annotated[tuple[str, ...], "Where that is not enough: layers that would have to be in float."] = ()
-    more_dynamic: Annotated[tuple[str, ...], "And layers that would have to find ranges at each run."] = ()
-    more_sqnr: Annotated[float, "SQNR of the worst output with those; NaN without."] = math.nan
-    more_slower: Annotated[float, "Share of its time that the model would take longer for those."] = 0.0
     reached: Annotated[float, "SQNR of the file's worst output, where that is below 22 dB; or NaN."] = (
         math.nan
     )
     refused: Annotated[str, "Why no layer was looked at; empty otherwise."] = ""
-
-    def with_more(self) -> "FloatLayers":
-        """The same with the further layers, where there are some."""
-        if math.isnan(self.more_sqnr):
-            return self
-        return replace(
-            self,
-            layers=self.more,
-            dynamic=self.more_dynamic,
-            after=self.more_sqnr,
-            slower=self.more_slower,
-            more=(),
-            more_dynamic=(),
-            more_sqnr=math.nan,
-            more_slower=0.0,
-        )
 
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model."""
@@ -246,9 +226,7 @@ class FloatLayers:
         found: dict[str, object] = {"layers": self.layers, "dynamic": self.dynamic, "sqnr_db": sqnr}
         found |= {"slower": round(self.slower, 4)}
         found |= {"samples": self.decided_by, "reached_db": rounded(self.reached)}
-        more = {"layers": self.more, "dynamic": self.more_dynamic, "sqnr_db": rounded(self.more_sqnr)}
-        more |= {"slower": round(self.more_slower, 4)}
-        return json.dumps(found | ({"more": more} if self.more or self.more_dynamic else {}))
+        return json.dumps(found)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,7 @@ from ptq_cli.core.words import few, format_bytes
 from ptq_cli.latency.bench_tables import latency_line
 from ptq_cli.models.preparing.prepare_graph import PASSES
 from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES
-from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.report.text.numbers import Table, share_of_float
-from ptq_cli.report.text.result_warnings import more_in_float
 from ptq_cli.shown.report_lines import add_report_to_step_summary, exit_status, print_evaluation
 from ptq_cli.shown.verdict import verdict_lines
 from ptq_cli.terminal.output import detail, print_json, print_table, say, tell, warn, warn_of_result
@@ -415,10 +413,7 @@ def print_judgement(result: "QuantizationResult") -> None:
 
 def _print_verdict(result: "ExportResult", times: "Times | None" = None) -> None:
     """Print accuracy, speed and size, and whether all three are had; quietly the last line alone."""
-    lines = [*verdict_lines(result.accuracy, result.float_layers, (result.float_bytes, result.bytes), times)]
+    lines = [*verdict_lines(result.accuracy, (result.float_bytes, result.bytes), times)]
     for line in lines[:-1]:
         detail(line)
     (say if result.accuracy is not None else detail)(lines[-1])
-    if result.float_layers is not None:
-        for hint in more_in_float({MetadataKey.FLOAT_LAYERS: result.float_layers.metadata()}):
-            tell(f"hint: {hint}")

@@ -5,25 +5,22 @@ from collections.abc import Iterator
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.gate_result import Times, inverse
-from ptq_cli.recover.recovery_effects import FloatLayers, ReachedAccuracy
+from ptq_cli.recover.recovery_effects import ReachedAccuracy
 from ptq_cli.report.text.numbers import share_of_float
 from ptq_cli.report.text.speed import speed_lines
 
 
 def verdict_lines(
-    accuracy: ReachedAccuracy | None,
-    layers: FloatLayers | None,
-    sizes: tuple[int, int],
-    times: Times | None = None,
+    accuracy: ReachedAccuracy | None, sizes: tuple[int, int], times: Times | None = None
 ) -> Iterator[str]:
     r"""Yield a line for accuracy, speed and size, and one that says whether the model has all of them.
 
-    Without an ``accuracy`` nothing was compared, and nothing is judged. ``layers`` are those that were left
-    in float; ``sizes`` are those of the float file and of the quantized one.
+    Without an ``accuracy`` nothing was compared, and nothing is judged. ``sizes`` are those of the float file
+    and of the quantized one.
 
     Example:
         >>> found = ReachedAccuracy(sqnr_db=14.2, goal_db=20.0, samples=32)
-        >>> print(*verdict_lines(found, None, (4000, 1000)), sep="\n")
+        >>> print(*verdict_lines(found, (4000, 1000)), sep="\n")
         accuracy: 14.2 dB at the worst output on 32 samples of the calibration data, 20 wanted
         size: 1 kB, 25.0 % of float
         below the goal: 14.2 of 20 dB, because nothing that was tried brings more
@@ -36,7 +33,7 @@ def verdict_lines(
     before, after = sizes
     yield f"size: {format_bytes(after)}, {share_of_float(after, before)}"
     if accuracy is not None:
-        failed = [*_below(accuracy, layers), *_slower(times), *_larger(sizes)]
+        failed = [*_below(accuracy), *_slower(times), *_larger(sizes)]
         yield (
             "; ".join(failed)
             or f"PASS: at least {accuracy.goal_db:g} dB, not slower and not larger than float"
@@ -50,15 +47,10 @@ def _accuracy_line(found: ReachedAccuracy) -> str:
     return f"accuracy: {found.sqnr_db:.1f} dB at the worst output on {samples}, {found.goal_db:g} wanted"
 
 
-def _below(found: ReachedAccuracy, layers: FloatLayers | None) -> Iterator[str]:
-    if found.sqnr_db >= found.goal_db:
-        return
-    why = "nothing that was tried brings more"
-    if layers is not None and layers.more and layers.more_sqnr > found.sqnr_db:
-        more, time = len(layers.more) - len(layers.layers), max(1, math.ceil(100 * layers.more_slower))
-        several = f"{more} more layer{'s' if more > 1 else ''}" if more > 0 else "other layers"
-        why = f"{layers.more_sqnr:.1f} dB would take {several} in float, for {time} % more time"
-    yield f"below the goal: {found.sqnr_db:.1f} of {found.goal_db:g} dB, because {why}"
+def _below(found: ReachedAccuracy) -> Iterator[str]:
+    if found.sqnr_db < found.goal_db:
+        why = "nothing that was tried brings more"
+        yield f"below the goal: {found.sqnr_db:.1f} of {found.goal_db:g} dB, because {why}"
 
 
 def _slower(times: Times | None) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """Warnings about a quantized model for which no limit was set: its size, its work, its SQNR."""
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from ptq_cli.core.words import few, format_bytes
@@ -17,7 +15,6 @@ from ptq_cli.runtime.narrow_types import has_four_bits
 
 FEWEST_IN_INTEGERS = 0.5  # share of the multiply-accumulates
 LOWEST_SQNR_DB = 15.0
-RECOVERED_SQNR_DB = 20.0  # what an output should have if layers were left in float for it
 BY_MSE = "ptq export --amax mse decides ranges by the mean squared error"
 _EXCLUDE = "ptq export --exclude LAYER keeps a layer in float"
 ANALYZE = "ptq analyze names the layers that lose most"
@@ -46,42 +43,19 @@ def result_warnings(
 ) -> tuple[ReportWarning, ...]:
     """Warnings about a quantized model, each with its reasons and what to try.
 
-    Layers that can saturate where it was measured explain a low SQNR; ``origin``, the metadata of its file,
-    says which layers in float would help.
+    Layers that can saturate where it was measured explain a low SQNR; ``origin`` is the metadata of its file.
 
     Edge case: A model without multiply-accumulates, or in which none are known, has no share of them in
     integers.
     """
     origin = origin or {}
-    more = more_in_float(origin)
-    hints = (*more, ANALYZE, *(() if origin.get(MetadataKey.AMAX_METHOD) == "mse" else (BY_MSE,)), _EXCLUDE)
-    lowest_db = RECOVERED_SQNR_DB if more else LOWEST_SQNR_DB
+    hints = (ANALYZE, *(() if origin.get(MetadataKey.AMAX_METHOD) == "mse" else (BY_MSE,)), _EXCLUDE)
     # Other options help no sum that saturates.
     hints = SATURATING if saturation.saturating else hints
     return (
         *saturation_warnings(saturation),
         *_size_warnings(sizes, layers, work),
-        *_low_sqnr(metrics, lowest_db, hints),
-    )
-
-
-def more_in_float(origin: Mapping[str, str]) -> tuple[str, ...]:
-    """Hint with the layers that ``--recover float`` would have left in float with more time."""
-    try:
-        found = json.loads(origin.get(MetadataKey.FLOAT_LAYERS, "{}"))
-        more, now = found["more"], found["reached_db"]
-        names, share, reached = list(map(str, more["layers"])), float(more["slower"]), float(more["sqnr_db"])
-        dynamic = len(more.get("dynamic", ()))
-        percent = max(0, math.ceil(100 * share))
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return ()  # Nothing more would help, or the file was edited and only loses this knowledge.
-    if now is not None and reached <= now:  # Recovery of weights has won more than they would.
-        return ()
-    does = [f"finds ranges at each run for {dynamic} layer{'s' if dynamic > 1 else ''}"] if dynamic else []
-    does += [f"leaves {few(names, _MOST_REASONS)} in float"] if names else []
-    return (
-        f"ptq export --set recovery.float_time={percent / 100:g} {' and '.join(does)}: about "
-        f"{reached:.1f} dB, for {percent} % more time",
+        *_low_sqnr(metrics, LOWEST_SQNR_DB, hints),
     )
 
 

@@ -5,7 +5,6 @@ import math
 
 from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recover.recovery_effects import (
-    FloatLayers,
     LayerRecovery,
     RangesByEffect,
     Recovery,
@@ -66,16 +65,3 @@ def test_ranges_count_each_tensor_once_and_an_open_end_is_null() -> None:
     )
     assert (found.changed, found.reached) == (2, 10.0)
     assert json.loads(found.metadata())["within"] == {"a": [-3.0, None], "b": [0.0, 1.0]}
-
-
-def test_layers_that_would_have_to_be_in_float_are_told_where_there_are_some() -> None:
-    found = FloatLayers(layers=("a",), before=12.0, after=23.0, decided_by=3, slower=0.07123)
-    told = json.loads(found.metadata())
-    assert (told["layers"], told["slower"], told["reached_db"], "more" in told) == (
-        ["a"],
-        0.0712,
-        None,
-        False,
-    )
-    more = json.loads(FloatLayers(before=1.0, after=1.0, decided_by=3, more=("b",)).metadata())["more"]
-    assert more == {"layers": ["b"], "dynamic": [], "sqnr_db": None, "slower": 0.0}

@@ -1,13 +1,10 @@
 """What is said of a result that is large, computed in float, or inexact."""
 
-import json
-
 import pytest
 
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import LayerEntry, SaturatingLayer, Saturation
-from ptq_cli.qdq.read.quantized_file import MetadataKey
-from ptq_cli.report.text.result_warnings import more_in_float, result_warnings
+from ptq_cli.report.text.result_warnings import result_warnings
 from tests.measured import measurement
 
 LAYERS = [
@@ -90,11 +87,3 @@ def test_what_the_user_excluded_is_not_suggested_again():
     layers = [LayerEntry("conv", "Conv", False, "kept in float: exclude match = 'conv'")]
     (found,) = result_warnings((400, 100), layers, {"conv": 5})
     assert found.hints == ("ptq export without --exclude and --set override quantizes more layers",)
-
-
-def test_more_layers_in_float_are_proposed_only_where_they_would_give_more() -> None:
-    more = {"layers": ["stem"], "sqnr_db": 14.1, "slower": 0.3}
-    for reached, proposed in ((12.0, True), (14.2, False)):
-        found = json.dumps({"samples": 8, "reached_db": reached, "more": more})
-        hints = more_in_float({MetadataKey.FLOAT_LAYERS: found})
-        assert any("leaves stem in float" in hint for hint in hints) == proposed
