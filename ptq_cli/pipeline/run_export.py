@@ -32,14 +32,13 @@ from ptq_cli.pipeline.given_weights import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.trial_models import CalibratedModel, decides_placement
 from ptq_cli.placement.fastest_placement import LatencyPreference
 from ptq_cli.placement.placed_graph import prove_powers_of_two
-from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
+from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, QNN, Target
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.quantized_file import with_types
 from ptq_cli.qdq.write.new_nodes import forget_pair_types
 from ptq_cli.qdq.write.operator_forms import write_runtime_operators
-from ptq_cli.qdq.write.outliers import LargeChannel
 from ptq_cli.qdq.write.padding import pad_apart, pad_channels
 from ptq_cli.qdq.write.runtime_forms import (
     convert_types,
@@ -50,7 +49,7 @@ from ptq_cli.qdq.write.runtime_forms import (
     write_clamps_of_blocks,
     write_table_lookups,
 )
-from ptq_cli.recipe.declaration import ROUND, TENSOR
+from ptq_cli.recipe.declaration import ROUND
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.schema import Recipe
@@ -119,9 +118,6 @@ class ExportResult:
         default_factory=dict
     )
     plain: Annotated[bool, "All are scaled, to the target's own integers."] = True
-    outliers: Annotated[
-        Mapping[str, str], "By a weight's name, what leaves most of its values only a few steps."
-    ] = field(default_factory=dict)
     latency: Annotated[
         LatencyPreference | None, "What was kept in float for speed; null if that was not asked for."
     ] = None
@@ -438,7 +434,6 @@ def _result(
         weights=placement.weight_counts,
         activations=placement.activation_counts,
         plain=placement.is_plain,
-        outliers=_outliers(made, asked),
         latency=made.latency,
         never_run={
             layer.name: placement.never_run[layer.name]
@@ -449,15 +444,6 @@ def _result(
         float_layers=made.float_layers,
         warnings=result_warnings(sizes, report_layers(made.plan), made.work),
     )
-
-
-def _outliers(made: DecidedModel, asked: TensorRecipe) -> dict[str, str]:
-    own = [asked.weights, *(item.weights for item in asked.override if item.weights is not None)]
-    is_asked = any(item.granularity == TENSOR or item.quantizer not in (None, "scaled") for item in own)
-    return {
-        name: (replace(item, is_asked=is_asked) if isinstance(item, LargeChannel) else item).describe()
-        for name, item in made.parameters.outliers.items()
-    }
 
 
 def _kernels(stored: StoredModel, made: DecidedModel, target: Target) -> KernelCounts | None:

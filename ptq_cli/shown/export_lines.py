@@ -15,7 +15,7 @@ from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES
 from ptq_cli.report.text.numbers import Table, share_of_float
 from ptq_cli.shown.report_lines import add_report_to_step_summary, exit_status, print_evaluation
 from ptq_cli.shown.verdict import verdict_lines
-from ptq_cli.terminal.output import detail, print_json, print_table, say, tell, warn, warn_of_result
+from ptq_cli.terminal.output import detail, print_json, print_table, say, tell, warn_of_result
 from ptq_cli.terminal.phrases import as_typed, closeness, counted, next_step, shown_path
 
 if TYPE_CHECKING:
@@ -190,9 +190,6 @@ def print_prepared(result: "PrepareResult") -> None:
     say(f"wrote {shown_path(result.output)}")
 
 
-_NAMED = 2  # Most further weights that the warning names
-
-
 def print_export(result: "ExportResult") -> None:
     """Print what was exported, and where it is."""
     print_quantized(result)
@@ -307,30 +304,6 @@ def kernel_line(kernels: "KernelCounts") -> str:
     return ", ".join(parts) or "nothing"
 
 
-def warn_of_outliers(outliers: Mapping[str, str], weight_amax: str) -> None:
-    """Print on stderr which weights have outliers, if any."""
-    if outliers:
-        warn(outlier_line(outliers, weight_amax))
-
-
-def outlier_line(outliers: Mapping[str, str], weight_amax: str = "max") -> str:
-    """Return the warning, and what would help that was not asked for already.
-
-    Example:
-        >>> outlier_line({"fc.weight": "a value is 99 times the mean of others"})
-        "'fc.weight': a value is 99 times the mean of others; pass --set amax.weight_method=mse to clip it"
-    """
-    (name, what), *rest = outliers.items()
-    others = [f"'{other}'" for other, _ in rest]
-    also = f"; also in {few(others, _NAMED)}" if others else ""
-    fix = "" if weight_amax == "mse" else "; pass --set amax.weight_method=mse to clip it"
-    if "share a scale" in what:
-        fix = "; pass --set weights.granularity=channel to give each its own scale"
-    elif "takes one scale" in what or "become 0" in what:
-        fix = "; ptq export --exclude LAYER keeps its layer in float"
-    return f"'{name}': {what}{also}{fix}"
-
-
 def print_calibration(result: "CalibrationResult") -> None:
     """Print what was calibrated."""
     tensors, samples = counted(result.tensors, "tensor"), counted(result.samples, result.unit)
@@ -388,7 +361,6 @@ def print_merge(result: "MergeResult") -> None:
 def show_quantization(result: "QuantizationResult", *, as_json: bool) -> int:
     """Print what was quantized, and return the status to exit with."""
     add_report_to_step_summary(result.evaluation)
-    warn_of_outliers(result.export.outliers, result.export.weight_amax)
     if as_json:
         print_json(result)
     else:

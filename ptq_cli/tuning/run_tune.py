@@ -27,7 +27,7 @@ from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.declaration import AUTO, IN_FLOAT, RUNGS
 from ptq_cli.recipe.recovery_rungs import REWRITING, needs_ranges, recovery_rungs
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import LATENCY
+from ptq_cli.recipe.sections import ACCURACY, LATENCY
 from ptq_cli.report.text.summary import budgeted, written
 from ptq_cli.setup.parts import Part, Work, opened_part
 from ptq_cli.setup.resolve import Request, Resolved
@@ -89,6 +89,10 @@ def run_tune(
     evaluate = asks_for_evaluation(request.settings) if once.evaluate is None else once.evaluate
     with opened_part() as part:
         subject = open_tuning(request, run, output, part, progress, evaluate=evaluate)
+        recipe = subject.resolved.recipe
+        if recipe.export.prefer == AUTO:  # The budget says what a file has to be.
+            recipe = replace(recipe, export=replace(recipe.export, prefer=ACCURACY))
+            subject = replace(subject, resolved=subject.resolved.with_recipe(recipe))
         path = output or run.quantized_file(subject.resolved.recipe.weights)
         work = Work(resolved=subject.resolved, run=run, part=part, progress=progress)
         return _searched(subject, work, path, restart=once.restart)

@@ -108,7 +108,7 @@ def command(
     """
     from ptq_cli.pipeline.run_export import run_export
     from ptq_cli.setup.run_directory import RunDirectory
-    from ptq_cli.shown.export_lines import print_export, warn_of_outliers
+    from ptq_cli.shown.export_lines import print_export
     from ptq_cli.terminal.output import print_json, tell, warn_of_result
     from ptq_cli.terminal.phrases import next_step
     from ptq_cli.terminal.progress_bar import shown_progress
@@ -130,7 +130,6 @@ def command(
             context=context,
             progress=progress,
         )
-    warn_of_outliers(result.outliers, result.weight_amax)
     if as_json:
         print_json(result)
         return

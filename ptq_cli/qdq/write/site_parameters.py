@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.amax.decide import BiasNeed, finish_scale, finish_tied, finish_weight
-from ptq_cli.core.arithmetic import FloatArray, QuantParameters, dequantize
+from ptq_cli.amax.decide import BiasNeed, finish_tied, finish_weight
+from ptq_cli.core.arithmetic import ZERO_AMAX, FloatArray, QuantParameters, dequantize
 from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.formats import Granularity
 from ptq_cli.core.pair_sums import exceeds_pairs
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
 from ptq_cli.qdq.write.block_weights import in_place_of_blocks
-from ptq_cli.qdq.write.outliers import Outlier, find_outlier, find_vanished, magnitudes_of
 from ptq_cli.qdq.write.weight_quantizer import (
     ScaledQuantizer,
     StoredWeight,
@@ -45,14 +45,12 @@ class DecidedWeight:
         parameters: scale and zero point; None if no DequantizeLinear computes the values.
         widened: how many channels have a wider scale than the method chose, for the bias to fit.
         unsearched: the method had only one candidate in every channel.
-        outlier: the worst that leaves most of the values only a few steps.
     """
 
     parameters: QuantParameters | None
     stored: StoredWeight
     widened: int = 0
     unsearched: bool = False
-    outlier: Outlier | None = None
 
     def scale(self, site: WeightSite) -> Array:
         """Return the scale as a DequantizeLinear takes it: (C,), (), or in blocks along the weight's axis."""
@@ -184,12 +182,6 @@ class Parameters(DecidedConstants):
         """Names of weights whose method had only one candidate in every channel."""
         return tuple(site.tensor for site, item in self.decided.items() if item.unsearched)
 
-    @property
-    def outliers(self) -> dict[str, Outlier]:
-        """By a weight's name, the worst that leaves most of its values only a few steps."""
-        found = self.decided.items()
-        return {site.tensor: item.outlier for site, item in found if item.outlier is not None}
-
 
 BY_MAX = ScaledQuantizer(AmaxSettings(weight_method="max"))
 
@@ -240,21 +232,18 @@ def decide_weight(
 ) -> dict[WeightSite, DecidedWeight]:
     """Decide all the sites of one weight."""
     kinds = {site: granularity_of(site) for site in quantizers}
-    of_kind = {kind: magnitudes_of(weight, kind) for kind in set(kinds.values())}
-    magnitudes = {site: of_kind[kind] for site, kind in kinds.items()}
+    of_kind = {kind: _largest(weight, kind) for kind in set(kinds.values())}
+    largest = {site: of_kind[kind] for site, kind in kinds.items()}
     for site in quantizers:
-        require_finite(magnitudes[site].is_finite, site.tensor)
+        require_finite(bool(np.isfinite(largest[site]).all()), site.tensor)
     choices = {site: item.choose(weight, site) for site, item in quantizers.items()}
-    finished, widened, outliers = {}, {}, {}
+    finished, widened = {}, {}
     for site, choice in choices.items():
         if (chosen := choice.parameters) is None:
             continue
-        rules, own = quantizers[site].rules, magnitudes[site]
-        if site.block_size is None:  # Blocks have scales of their own against outliers.
-            vanished = find_vanished(finish_scale(chosen, rules).scale, own)
-            outliers[site] = vanished or find_outlier(weight, chosen, own)
+        rules, zero = quantizers[site].rules, np.asarray(largest[site] <= ZERO_AMAX)
         finished[site], widened[site] = finish_weight(
-            chosen, rules, weight, own.zero, pairs=site.pairs, bias=biases.get(site)
+            chosen, rules, weight, zero, pairs=site.pairs, bias=biases.get(site)
         )
     _tie_scales(quantizers, finished)
     decided: dict[WeightSite, DecidedWeight] = {}
@@ -266,9 +255,15 @@ def decide_weight(
             stored=made,
             widened=widened.get(site, 0),
             unsearched=choices[site].unsearched,
-            outlier=outliers.get(site),
         )
     return decided
+
+
+def _largest(weight: FloatArray, granularity: Granularity) -> FloatArray:
+    """Return the largest magnitude of each channel, and NaN of one that holds it."""
+    axes = granularity.reduced_axes(weight.shape)
+    high, low = weight.max(axis=axes, initial=0.0), weight.min(axis=axes, initial=0.0)
+    return np.asarray(np.maximum(high, -low), np.float32)
 
 
 def _checked(stored: StoredWeight, site: WeightSite) -> StoredWeight:
