@@ -34,7 +34,7 @@ from ptq_cli.placement.fastest_placement import (
     predicted,
     unit_sides,
 )
-from ptq_cli.placement.kernel_costs import TABLE, TimeTable, Work, known_costs, work_of
+from ptq_cli.placement.kernel_costs import TABLE, KernelTimes, KernelWork, known_costs, work_of
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 
@@ -52,7 +52,7 @@ class Measured:
     name: str
     model: ir.Model
     profile: MachineProfile
-    work: dict[str, Work]
+    work: dict[str, KernelWork]
     quantized: frozenset[str]
     sizes: dict[str, tuple[int, ...]]
 
@@ -134,7 +134,7 @@ def _entry(kind: str, costs: Array) -> str:
 
 
 def _fitted(measured: Sequence[Measured], form: str) -> dict[str, Array]:
-    times: dict[str, list[tuple[Work, float]]] = defaultdict(list)
+    times: dict[str, list[tuple[KernelWork, float]]] = defaultdict(list)
     for item in measured:
         for name, work in item.work.items():
             found = item.profile.nodes.get(name)
@@ -143,7 +143,7 @@ def _fitted(measured: Sequence[Measured], form: str) -> dict[str, Array]:
     return {kind: _fit(rows) for kind, rows in times.items() if len(rows) >= FEWEST}
 
 
-def _fit(rows: Sequence[tuple[Work, float]]) -> Array:
+def _fit(rows: Sequence[tuple[KernelWork, float]]) -> Array:
     """Return the costs that explain times best, none below 0: of all sets of terms the best that has none."""
     terms = np.array([work.terms for work, _ in rows])
     times = np.array([time for _, time in rows])
@@ -168,7 +168,7 @@ def _line(item: Measured) -> Iterator[str]:
     """Yield the speed over float that was measured, and what the table says of each kind of processor."""
     target = load_target("ort-cpu")
     plan = make_plan(item.model, target)
-    table = TimeTable(item.model, plan, target, item.sizes)
+    table = KernelTimes(item.model, plan, target, item.sizes)
     yield f"{item.name:24s} {item.profile.floating / item.profile.integer:.2f}; by the table"
     yield ", ".join(f"{name} {speed:.2f}" for name, speed in table.speeds(plan).items())
     yield f"(float {table.mean.floating / item.profile.floating:.2f} of what was measured);"

@@ -10,7 +10,7 @@ from ptq_cli.latency.measure_profile import prefer_latency
 from ptq_cli.models.files.mapped_constants import ConstantsFile
 from ptq_cli.pipeline.trial_models import CalibratedModel, TrialModels, decides_placement
 from ptq_cli.placement.fastest_placement import LatencyPreference, MachineProfile
-from ptq_cli.placement.kernel_costs import TimeTable
+from ptq_cli.placement.kernel_costs import KernelTimes
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
@@ -51,11 +51,11 @@ def decided_model(
     models = TrialModels(source, {} if begun is None else None)
     if context is not None:
         context = replace(context, calibration=models.calibration)
-    latency, profile = _place_by_time(source, models, context)
+    latency, profile, table = _place_by_time(source, models, context)
     if in_float:
         weighted = {site.node for site in models.placed(models.asked).plan.weights}
         models.place_in_float(dict.fromkeys(sorted(weighted), BYTES_REASON))
-    recovered = _Recovered(models.placed(models.asked))
+    recovered = _Recovered(placement=models.placed(models.asked))
     if context is not None:
         recovered = _recovered(context, models, recovered.placement, profile)
     decided = models.decide(graph, recovered.placement, keep)
@@ -66,6 +66,7 @@ def decided_model(
         float_layers=recovered.float_layers,
         forms=recovered.forms,
         reached=recovered.reached,
+        expected=table.speeds(decided.plan) if table is not None else {},
         work=multiply_accumulates(decided.model).counts,
         begun=begun,
     )
@@ -73,10 +74,10 @@ def decided_model(
 
 def _place_by_time(
     source: CalibratedModel, models: TrialModels, context: RecoveryContext | None
-) -> tuple[LatencyPreference | None, MachineProfile | None]:
+) -> tuple[LatencyPreference | None, MachineProfile | None, KernelTimes | None]:
     """Leave layers in float that are faster so, by a measurement of this machine or by the table of kernels.
 
-    Return what was measured, and the profile that tells what layers in float cost.
+    Return what was measured, the profile that tells what layers in float cost, and the table.
     """
     resolved, plan = source.resolved, models.placed(models.asked).plan
     latency = None
@@ -84,17 +85,17 @@ def _place_by_time(
         latency = prefer_latency(source.graph, plan, resolved, source.progress)
         models.place_in_float(latency.in_float)
     if resolved.target.runtime != ONNXRUNTIME:
-        return latency, latency.profile if latency is not None else None
+        return latency, latency.profile if latency is not None else None, None
     sizes = context.data.one_size if context is not None else None
-    table = TimeTable(source.graph, plan, resolved.target, sizes)
+    table = KernelTimes(source.graph, plan, resolved.target, sizes)
     if latency is not None and latency.profile is not None:
-        return replace(latency, elsewhere=table.speeds(plan)), latency.profile
+        return replace(latency, elsewhere=table.speeds(plan)), latency.profile, table
     if decides_placement(resolved, source.float_model):
         models.place_in_float(table.in_float())
-    return latency, table.mean
+    return latency, table.mean, table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Recovered:
     """A placement, what the rungs before the weights did to it, and the SQNR of its worst output, in dB."""
 
@@ -112,11 +113,11 @@ def _recovered(
     rungs, interruptions = recovery_rungs(models.source.resolved.recipe.recovery), context.interruptions
     if not rungs:
         return _improved(context, models, placement, profile)
-    found = _Recovered(placement)
+    found = _Recovered(placement=placement)
     if RANGES in rungs:
         with interruptions.rung() as stop:
             placement, ranges = choose_ranges(context, models.build, placement, stop)
-        found = _Recovered(placement, ranges=ranges)
+        found = _Recovered(placement=placement, ranges=ranges)
     if IN_FLOAT not in rungs or interruptions.stopped:
         return found
     return _with_float_layers(context, models, found, profile)
@@ -127,9 +128,9 @@ def _improved(
 ) -> _Recovered:
     """Improve a model until its worst output has the goal: what costs the least of its speed comes first."""
     if models.source.float_model.is_apart:
-        return _Recovered(placement)
+        return _Recovered(placement=placement)
     placement, forms = choose_forms(context, models, placement)
-    found = _Recovered(placement, forms, reached=forms.after)
+    found = _Recovered(placement=placement, forms=forms, reached=forms.after)
     for step in (_with_float_layers, _all_in_float):
         if found.reached >= context.goal_db or context.interruptions.stopped:
             break

@@ -138,6 +138,10 @@ class ExportResult:
     context: Annotated[Path | None, "What the HTP's compiler made of it; None if that was not asked for."] = (
         None
     )
+    expected: Annotated[
+        Mapping[str, float],
+        "How many times as fast as float it is expected to be on one thread, by kind of processor.",
+    ] = field(default_factory=dict)
     taken: Annotated[int, "Number of weights that were decided with another model of the same folder."] = 0
     warnings: Annotated[tuple[ReportWarning, ...], "About the file's size and where its work is done."] = ()
 
@@ -435,6 +439,7 @@ def _result(
         activations=placement.activation_counts,
         plain=placement.is_plain,
         latency=made.latency,
+        expected=made.expected,
         never_run={
             layer.name: placement.never_run[layer.name]
             for layer in placement.target_plan.layers

@@ -32,7 +32,10 @@ from ptq_cli.plan.target.rules import Target
 
 TABLE = Path(__file__).with_suffix(".toml")
 FEW_ROWS = 4  # of a matrix, up to which its products take the time that reading the weight takes
-WIDE, NARROWEST = 4, 16  # channels that fast integer kernels of a Conv want a multiple of, and the fewest
+WIDE, FEWEST_OUTPUTS = (
+    4,
+    16,
+)  # channels that fast integer kernels of a Conv want a multiple of, and the fewest
 DEPTHWISE_WIDE = 16  # and those of a depthwise Conv
 LEAST_SPEED = 0.9  # of float's: what integers that are faster elsewhere may have on one kind of processor
 TIME_REASON = "computes in float: it is faster so"
@@ -48,8 +51,8 @@ class KernelCosts:
     integer: Mapping[str, Sequence[float]]
 
 
-@dataclass(frozen=True)
-class Work:
+@dataclass(frozen=True, kw_only=True)
+class KernelWork:
     """What a node computes: its class, products, and elements that it reads and returns.
 
     Attributes:
@@ -96,14 +99,14 @@ def _scaled(costs: Sequence[float], products: float) -> tuple[float, ...]:
     return (fixed, product * products, *elements)
 
 
-def work_of(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> dict[str, Work]:
+def work_of(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> dict[str, KernelWork]:
     """Return what each node of the main graph computes, for inputs of these sizes, by its name."""
     shapes = bind_shapes(model, sizes).shapes
     products = multiply_accumulates(model, sizes).counts
     found = {}
     for node in model.graph:
         count = products.get(node.name or "") or 0
-        found[node.name or ""] = Work(
+        found[node.name or ""] = KernelWork(
             kind=kernel_class(node, shapes),
             products=count,
             read=sum(_elements(value, shapes) for value in node.inputs if value and not is_constant(value)),
@@ -156,13 +159,17 @@ def _conv_class(node: ir.Node, shape: Sequence[int]) -> str:
         return "Conv grouped"
     if outputs < WIDE:
         return "Conv single"
-    if outputs < NARROWEST:
+    if outputs < FEWEST_OUTPUTS:
         return "Conv narrow"
     return "Conv" if inputs % WIDE == 0 and outputs % WIDE == 0 else "Conv odd"
 
 
 def expected_profile(
-    model: ir.Model, plan: Plan, costs: KernelCosts, work: Mapping[str, Work], elements: Mapping[str, int]
+    model: ir.Model,
+    plan: Plan,
+    costs: KernelCosts,
+    work: Mapping[str, KernelWork],
+    elements: Mapping[str, int],
 ) -> MachineProfile:
     """Return the profile that a model is expected to have on processors with an instruction set.
 
@@ -189,10 +196,10 @@ def expected_profile(
         nodes=nodes,
         elements=dict(elements),
     )
-    return replace(found, integer=Expected(model, plan, found).time(plan))
+    return replace(found, integer=ExpectedTimes(model, plan, found).time(plan))
 
 
-class Expected:
+class ExpectedTimes:
     """The time that placements of a model are expected to take by a profile.
 
     In ``plan`` everything is in integers that can be.
@@ -208,7 +215,7 @@ class Expected:
         return predicted(self._circuit, self._seam, unit_sides(self._circuit, plan))
 
 
-class TimeTable:
+class KernelTimes:
     """What placements of a model take by the table, on processors of each kind and in the mean."""
 
     def __init__(
@@ -219,7 +226,7 @@ class TimeTable:
         elements = {name: prod(shape) for name, shape in shapes.items() if None not in shape}  # type: ignore[arg-type]
         kinds = known_costs()
         self._each = {
-            costs.name: Expected(model, plan, expected_profile(model, plan, costs, work, elements))
+            costs.name: ExpectedTimes(model, plan, expected_profile(model, plan, costs, work, elements))
             for costs in kinds
         }
         self.mean = expected_profile(model, plan, _mean(kinds), work, elements)

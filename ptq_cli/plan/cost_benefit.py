@@ -127,7 +127,7 @@ def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
     )
 
 
-MICROSECONDS = 1.25e-5  # of a multiply-accumulate that integers save: docs/decisions/0009
+MICROSECONDS_OF_ONE = 1.25e-5  # of a multiply-accumulate that integers save: docs/decisions/0009
 
 
 def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str, int]:

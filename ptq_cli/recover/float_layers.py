@@ -11,9 +11,9 @@ from ptq_cli.core.errors import InvalidOnnxError, StaleCalibrationError
 from ptq_cli.core.progress import RunProgress
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.fastest_placement import MachineProfile
-from ptq_cli.placement.kernel_costs import Expected
+from ptq_cli.placement.kernel_costs import ExpectedTimes
 from ptq_cli.placement.placed_graph import Placement
-from ptq_cli.plan.cost_benefit import MICROSECONDS, Sizes, conversions_at_each_run
+from ptq_cli.plan.cost_benefit import MICROSECONDS_OF_ONE, Sizes, conversions_at_each_run
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import Target
@@ -87,7 +87,7 @@ class Steps:
         }
         self._plans: dict[_Move, Plan] = {}
         self._base, self._measured = self._plan(((), ())), set(placement.target_plan.measured)
-        self._sizes, expected = Sizes.of(model), Expected(model, self._target_plan, profile)
+        self._sizes, expected = Sizes.of(model), ExpectedTimes(model, self._target_plan, profile)
         self._time = expected.time(self._base)
         self._expected = expected
         self.spare = max(_LEAST_SPARE, profile.floating / self._time - 1.0)
@@ -118,7 +118,9 @@ class Steps:
         if move[0] or both == last.move:
             return self._planned(both)
         # Not planned, which on a large graph takes longer than to measure the tensor's noise.
-        added = MICROSECONDS * sum(conversions_at_each_run(self._model, move[1], self._sizes)) / self._time
+        added = (
+            MICROSECONDS_OF_ONE * sum(conversions_at_each_run(self._model, move[1], self._sizes)) / self._time
+        )
         return _Step(both, last.left - self._noise[source] / self._total, last.slower + added)
 
     def _move(self, source: str) -> _Move:

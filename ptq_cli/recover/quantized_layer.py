@@ -36,6 +36,7 @@ class DecidedModel:
         plan: of the placement, with clamps exposed.
         unsearched: tensors whose method had only one candidate, with the method.
         reached: SQNR of the worst output before weights are chosen again, in dB; NaN if it was not measured.
+        expected: how many times as fast as float it is by the table, by kind of processor.
         begun: the file that holds integers of a large model already; None of another.
     """
 
@@ -49,6 +50,7 @@ class DecidedModel:
     float_layers: FloatLayers | None = None
     forms: ChosenForms | None = None
     reached: float = math.nan
+    expected: Mapping[str, float] = field(default_factory=dict)
     work: Mapping[str, int | None] = field(default_factory=dict)
     begun: ConstantsFile | None = None
 

@@ -385,7 +385,8 @@ def print_judgement(result: "QuantizationResult") -> None:
 
 def _print_verdict(result: "ExportResult", times: "Times | None" = None) -> None:
     """Print accuracy, speed and size, and whether all three are had; quietly the last line alone."""
-    lines = [*verdict_lines(result.accuracy, (result.float_bytes, result.bytes), times)]
+    sizes = (result.float_bytes, result.bytes)
+    lines = [*verdict_lines(result.accuracy, sizes, times, result.expected)]
     for line in lines[:-1]:
         detail(line)
     (say if result.accuracy is not None else detail)(lines[-1])

@@ -1,7 +1,8 @@
 """The last lines of an export: accuracy, speed and size, each with its number, and a verdict."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.gate_result import Times, inverse
@@ -11,12 +12,15 @@ from ptq_cli.report.text.speed import speed_lines
 
 
 def verdict_lines(
-    accuracy: ReachedAccuracy | None, sizes: tuple[int, int], times: Times | None = None
+    accuracy: ReachedAccuracy | None,
+    sizes: tuple[int, int],
+    times: Times | None = None,
+    expected: Mapping[str, float] = MappingProxyType({}),
 ) -> Iterator[str]:
     r"""Yield a line for accuracy, speed and size, and one that says whether the model has all of them.
 
     Without an ``accuracy`` nothing was compared, and nothing is judged. ``sizes`` are those of the float file
-    and of the quantized one.
+    and of the quantized one; ``expected`` is its speed over float by kind of processor.
 
     Example:
         >>> found = ReachedAccuracy(sqnr_db=14.2, goal_db=20.0, samples=32)
@@ -33,7 +37,7 @@ def verdict_lines(
     before, after = sizes
     yield f"size: {format_bytes(after)}, {share_of_float(after, before)}"
     if accuracy is not None:
-        failed = [*_below(accuracy), *_slower(times), *_larger(sizes)]
+        failed = [*_below(accuracy), *_slower(times, expected), *_larger(sizes)]
         yield (
             "; ".join(failed)
             or f"PASS: at least {accuracy.goal_db:g} dB, not slower and not larger than float"
@@ -53,10 +57,14 @@ def _below(found: ReachedAccuracy) -> Iterator[str]:
         yield f"below the goal: {found.sqnr_db:.1f} of {found.goal_db:g} dB, because {why}"
 
 
-def _slower(times: Times | None) -> Iterator[str]:
+def _slower(times: Times | None, expected: Mapping[str, float]) -> Iterator[str]:
     latency = times.latency if times is not None else None
     if latency is not None and latency.verdict == "slower":
-        yield f"slower than float on this machine, {inverse(latency.ratio):.2f} times as fast"
+        elsewhere = [
+            f"with {name.upper()} about {speed:.2f}" for name, speed in expected.items() if speed > 1.0
+        ]
+        times_as_fast = f"{inverse(latency.ratio):.2f} times as fast"
+        yield ", ".join([f"slower than float on this machine, {times_as_fast}", *elsewhere[-1:]])
 
 
 def _larger(sizes: tuple[int, int]) -> Iterator[str]:

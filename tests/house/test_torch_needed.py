@@ -46,7 +46,7 @@ def test_an_onnx_file_is_quantized_where_it_is_not_installed(tmp_path: Path) -> 
         "from tests.e2e.conftest import make_arrays, make_onnx, make_weights\n"
         "import numpy, onnx\n"
         "onnx.save(make_onnx(make_weights()), 'model.onnx'); numpy.savez('x.npz', **make_arrays(8, seed=1))\n"
-        "words = 'quantize model.onnx --data x.npz --eval-data x.npz --set evaluation.latency=false'\n"
+        "words = 'quantize model.onnx --data x.npz --eval-data x.npz --prefer size'\n"
         "sys.exit(run(words.split()))"
     )
     variables = {"PYTHONPATH": str(ROOT), "PATH": ""}

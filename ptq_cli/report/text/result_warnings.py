@@ -26,7 +26,7 @@ SATURATING = (
     "ptq quantize writes weights whose sums are exact on every processor, for ort-cpu and openvino",
     "or run this file on a processor with VNNI",
 )
-CHOSEN = (
+CHOSEN_FLOAT = (
     "computes in float: "  # begins the reason of a layer that an export left in float for time or accuracy
 )
 BY_LATENCY = "faster in float here"  # begins the reason of a layer that an export placed by latency
@@ -119,7 +119,7 @@ def _size_warnings(
     before, after = sizes
     # What was asked to read floats, or chosen to, needs no warning.
     layers = [layer for layer in layers if not layer.reason.startswith(ACTIVATIONS_IN_FLOAT)]
-    is_chosen = any(CHOSEN in layer.reason for layer in layers)
+    is_chosen = any(CHOSEN_FLOAT in layer.reason for layer in layers)
     in_float = _in_float(layers, work)
     if after > before:
         why = f"; in float: {in_float}" if in_float else ": its weights are small beside their Q/DQ nodes"

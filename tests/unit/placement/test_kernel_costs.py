@@ -3,7 +3,7 @@
 import pytest
 
 from ptq_cli.models.preparing.prepare_graph import prepare
-from ptq_cli.placement.kernel_costs import TimeTable, kernel_class, known_costs, work_of
+from ptq_cli.placement.kernel_costs import KernelTimes, kernel_class, known_costs, work_of
 from ptq_cli.plan.multiply_accumulates import bind_shapes
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
@@ -44,7 +44,7 @@ def test_every_class_of_integers_is_known_in_float() -> None:
 def test_dense_convolutions_are_faster_and_deep_ones_with_a_swish_are_not(text: str, is_faster: bool) -> None:
     model, target = prepare(build(text), "net.onnx"), load_target("ort-cpu")
     plan = make_plan(model, target)
-    table = TimeTable(model, plan, target)
+    table = KernelTimes(model, plan, target)
     speeds = table.speeds(plan)
     assert all((speed > 1.0) == is_faster for speed in speeds.values()), speeds
     assert speeds["vnni"] >= speeds["avx2"]
