@@ -12,8 +12,7 @@ from ptq_cli.core.errors import CarryError, DataShapeError
 from ptq_cli.core.tensors import Array, TensorSpec, format_shape, starts_empty
 from ptq_cli.core.words import did_you_mean, entry_option
 
-# Samples that a state has to be 0 in, read so many at once
-_ZEROS_IN, _ZEROS_AT_ONCE = 256, 64
+_ZEROS_IN = 256  # samples that a state has to be 0 in
 _NOTHING = ("*", "none")  # ``--set 'data.carry.*=none'``: no output is fed back
 # What exporters add to the name of a state, at its start and at its end.
 _BEFORE = re.compile(
@@ -146,7 +145,7 @@ def _shown_carries(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) 
 
 
 def zero_states(
-    dataset: Dataset, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+    dataset: Dataset, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], batch_size: int
 ) -> tuple[str, ...]:
     """Return the states that the data give, and that are 0 in all of the first samples.
 
@@ -156,7 +155,7 @@ def zero_states(
     seen = 0
     if not shown:
         return ()
-    with closing(dataset.batches(_ZEROS_AT_ONCE)) as batches:
+    with closing(dataset.batches(batch_size)) as batches:
         for batch in batches:
             shown = {name for name in shown if not np.any(batch.inputs[name])}
             seen += batch.size

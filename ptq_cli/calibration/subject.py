@@ -144,15 +144,15 @@ def open_subject(
         plan=make_plan(model.model, resolved.target),
         batch_size=batch_size,
         is_measured=needs_ranges(recipe),
-        notes=tuple(_notes(dataset, model)) if dataset is not None else (),
+        notes=tuple(_notes(dataset, model, batch_size)) if dataset is not None else (),
         told_axes=told,
     )
 
 
-def _notes(dataset: Dataset, model: FloatModel) -> Iterator[str]:
+def _notes(dataset: Dataset, model: FloatModel, batch_size: int) -> Iterator[str]:
     bound = bind_inputs(dataset, model.inputs)
     yield from bound.notes
-    states = () if isinstance(dataset, Recordings) else _zero_states(bound, model)
+    states = () if isinstance(dataset, Recordings) else _zero_states(bound, model, batch_size)
     if states:
         yield (
             f"states are always zero in these data ({few(states, 3)}), and a model that runs on has others: "
@@ -160,8 +160,10 @@ def _notes(dataset: Dataset, model: FloatModel) -> Iterator[str]:
         )
 
 
-def _zero_states(dataset: Dataset, model: FloatModel) -> tuple[str, ...]:
-    return zero_states(dataset, model.inputs, [value_spec(value) for value in model.model.graph.outputs])
+def _zero_states(dataset: Dataset, model: FloatModel, batch_size: int) -> tuple[str, ...]:
+    return zero_states(
+        dataset, model.inputs, [value_spec(value) for value in model.model.graph.outputs], batch_size
+    )
 
 
 def _example_shapes(dataset: Dataset | None, inputs: Sequence[TensorSpec]) -> dict[str, tuple[int, ...]]:
