@@ -304,7 +304,7 @@ def _require_gain(exported: Exported) -> None:
     exported.model.discard()
     sizes = f"{format_bytes(result.bytes)} instead of {format_bytes(result.float_bytes)}"
     raise NothingGainedError(
-        f"int8 gains nothing for this model: it is so small that the file would be larger, {sizes}",
+        f"int8 gains nothing for this model: with its small weights the file would be larger, {sizes}",
         hint="pass --prefer size or --prefer accuracy to write it all the same",
     )
 

@@ -32,12 +32,11 @@ from ptq_cli.plan.target.rules import Target
 
 TABLE = Path(__file__).with_suffix(".toml")
 FEW_ROWS = 4  # of a matrix, up to which its products take the time that reading the weight takes
-WIDE, FEWEST_OUTPUTS = (
-    4,
-    16,
-)  # channels that fast integer kernels of a Conv want a multiple of, and the fewest
+WIDE = 4  # channels that fast integer kernels of a Conv want a multiple of
+FEWEST_OUTPUTS = 16  # and the fewest that it makes
 DEPTHWISE_WIDE = 16  # and those of a depthwise Conv
 LEAST_SPEED = 0.9  # of float's: what integers that are faster elsewhere may have on one kind of processor
+MOST_NODES = 5000  # of a graph that is placed: the cut takes minutes for more
 TIME_REASON = "computes in float: it is faster so"
 
 
@@ -242,7 +241,8 @@ class KernelTimes:
         one where the difference is larger.
         """
         speeds = self.speeds(self._plan).values()
-        if prod(speeds) >= 1.0 and min(speeds) >= LEAST_SPEED:
+        is_fast = prod(speeds) >= 1.0 and min(speeds) >= LEAST_SPEED
+        if is_fast or len(self._model.graph) > MOST_NODES:
             return {}
         found = fastest_placement(self._model, self._plan, self._target, self.mean)
         return dict.fromkeys(found.in_float, TIME_REASON)
