@@ -36,6 +36,7 @@ WIDE = 4  # channels that fast integer kernels of a Conv want a multiple of
 FEWEST_OUTPUTS = 16  # and the fewest that it makes
 DEPTHWISE_WIDE = 16  # and those of a depthwise Conv
 LEAST_SPEED = 0.9  # of float's: what integers that are faster elsewhere may have on one kind of processor
+_LEAST_TIME = 1e-3  # microseconds, of a graph none of whose operators is in the table
 MOST_NODES = 5000  # of a graph that is placed: the cut takes minutes for more
 TIME_REASON = "computes in float: it is faster so"
 
@@ -56,6 +57,7 @@ class KernelWork:
 
     Attributes:
         pieces: of a Conv: the channels of a group at one place of the kernel, for each place of the result.
+        is_known: false where sizes that the products depend on are not.
     """
 
     kind: str
@@ -63,6 +65,7 @@ class KernelWork:
     read: int
     made: int
     pieces: int = 0
+    is_known: bool = True
 
     @property
     def terms(self) -> tuple[float, ...]:
@@ -104,10 +107,12 @@ def work_of(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -
     products = multiply_accumulates(model, sizes).counts
     found = {}
     for node in model.graph:
-        count = products.get(node.name or "") or 0
+        counted = products.get(node.name or "")
+        count = counted or 0
         found[node.name or ""] = KernelWork(
             kind=kernel_class(node, shapes),
             products=count,
+            is_known=counted is not None,
             read=sum(_elements(value, shapes) for value in node.inputs if value and not is_constant(value)),
             made=sum(_elements(value, shapes) for value in node.outputs),
             pieces=count // max(1, prod(constant_shape(input_at(node, 1))[:2]))
@@ -211,7 +216,8 @@ class ExpectedTimes:
 
     def time(self, plan: Plan) -> float:
         """Return the microseconds of a plan."""
-        return predicted(self._circuit, self._seam, unit_sides(self._circuit, plan))
+        found = predicted(self._circuit, self._seam, unit_sides(self._circuit, plan))
+        return max(found, _LEAST_TIME)
 
 
 class KernelTimes:
@@ -224,6 +230,8 @@ class KernelTimes:
         shapes, work = bind_shapes(model, sizes).shapes, work_of(model, sizes)
         elements = {name: prod(shape) for name, shape in shapes.items() if None not in shape}  # type: ignore[arg-type]
         kinds = known_costs()
+        # What an If computes, and products of unknown sizes, are not in the table.
+        self._is_known = all(site.node in work and work[site.node].is_known for site in plan.weights)
         self._each = {
             costs.name: ExpectedTimes(model, plan, expected_profile(model, plan, costs, work, elements))
             for costs in kinds
@@ -231,7 +239,9 @@ class KernelTimes:
         self.mean = expected_profile(model, plan, _mean(kinds), work, elements)
 
     def speeds(self, plan: Plan) -> dict[str, float]:
-        """Return how many times as fast as the float model a plan is, by the instruction set."""
+        """Return how many times as fast as float a plan is, by the instruction set; empty if not known."""
+        if not self._is_known:
+            return {}
         return {name: found.profile.floating / found.time(plan) for name, found in self._each.items()}
 
     def in_float(self) -> dict[str, str]:
@@ -241,7 +251,7 @@ class KernelTimes:
         one where the difference is larger.
         """
         speeds = self.speeds(self._plan).values()
-        is_fast = prod(speeds) >= 1.0 and min(speeds) >= LEAST_SPEED
+        is_fast = prod(speeds) >= 1.0 and min(speeds, default=1.0) >= LEAST_SPEED
         if is_fast or len(self._model.graph) > MOST_NODES:
             return {}
         found = fastest_placement(self._model, self._plan, self._target, self.mean)

@@ -53,7 +53,7 @@ def names_of(key: str) -> tuple[str, ...]:
 
     Example:
         >>> names_of("export.prefer"), names_of("amax.weight_method"), names_of("text.label_column")
-        (('accuracy', 'latency', 'size'), ('max', 'percentile', 'entropy', 'mse'), ())
+        (('auto', 'accuracy', 'latency', 'size'), ('max', 'percentile', 'entropy', 'mse'), ())
     """
     declared = SETTINGS[key]
     return tuple(_NAMES[declared.names]()) if declared.names else tuple(declared.choices)

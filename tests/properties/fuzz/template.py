@@ -66,7 +66,7 @@ def write_template(folder: Path) -> None:
         Image.fromarray(random.integers(0, 256, (8, 8, 3), dtype=np.uint8)).save(path)
     with contextlib.chdir(folder):
         for line in (
-            "quantize model.onnx --data data.npz --eval-data data.npz --set run.evaluate=true "
+            "quantize model.onnx --prefer size --data data.npz --eval-data data.npz --set run.evaluate=true "
             "--metric top1 --run run -q",
             "analyze --run run --samples 2 -q",
             "calibrate model.onnx --data data.npz --set data.batch_size=2 --shard 1/2 --run part-1 -q",
