@@ -87,6 +87,7 @@ class TrialModels:
         self.calibration = with_moved_statistics(source.calibration, source.graph.graph)
         self.asked = self._from_begin = tensor_recipe(source.resolved.recipe)
         self.ranged: Placement | None = None
+        self._last: tuple[TensorRecipe, Placement | None] = (self.asked, None)
         self.float_weights: frozenset[str] = (
             frozenset()
         )  # layers in float whose weights are floats in the file
@@ -98,6 +99,9 @@ class TrialModels:
 
     def placed(self, asked: TensorRecipe) -> Placement:
         """Return the placement of what is asked for."""
+        known, found = self._last
+        if known is asked and found is not None:
+            return found
         found = self._place(asked)
         if asked.products:
             # What lies between layers in float is in float, too.
@@ -106,6 +110,7 @@ class TrialModels:
                 reasons = {layer.name: layer.reason for layer in found.plan.layers}
                 more = {name: reasons[name] for name in sorted(left)}
                 found = self._place(replace(asked, products={**asked.products, **more}))
+        self._last = (asked, found)
         return found
 
     def _place(self, asked: TensorRecipe) -> Placement:
@@ -114,6 +119,8 @@ class TrialModels:
 
     def place_in_float(self, names: Mapping[str, str]) -> None:
         """Leave layers in float, by name with the reason, whatever else is asked for."""
+        if not names:
+            return
         included = self.placed(self.asked).settings.included
         names = {name: why for name, why in names.items() if name not in included}
         self.asked = self._from_begin = self._in_float(self._from_begin, names)

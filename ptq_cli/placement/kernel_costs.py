@@ -37,7 +37,7 @@ FEWEST_OUTPUTS = 16  # and the fewest that it makes
 DEPTHWISE_WIDE = 16  # and those of a depthwise Conv
 LEAST_SPEED = 0.9  # of float's: what integers that are faster elsewhere may have on one kind of processor
 _LEAST_TIME = 1e-3  # microseconds, of a graph none of whose operators is in the table
-MOST_NODES = 5000  # of a graph that is placed: the cut takes minutes for more
+MOST_PLACED = 5000  # of a graph that is placed: the cut takes minutes for more
 TIME_REASON = "computes in float: it is faster so"
 
 
@@ -252,7 +252,7 @@ class KernelTimes:
         """
         speeds = self.speeds(self._plan).values()
         is_fast = prod(speeds) >= 1.0 and min(speeds, default=1.0) >= LEAST_SPEED
-        if is_fast or len(self._model.graph) > MOST_NODES:
+        if is_fast or len(self._model.graph) > MOST_PLACED:
             return {}
         found = fastest_placement(self._model, self._plan, self._target, self.mean)
         return dict.fromkeys(found.in_float, TIME_REASON)

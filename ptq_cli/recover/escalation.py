@@ -12,6 +12,7 @@ from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.sites import Plan
 from ptq_cli.recover.float_layers import (
+    FEW_JUDGED,
     FLOAT_REASON,
     JUDGED_ON,
     judge_of_worst,
@@ -24,6 +25,7 @@ from ptq_cli.recover.recovery_effects import ChosenForms
 # fastest by far, and the second as large.
 COMPUTES_INTEGERS, COMPUTES_PRODUCTS, STAYS_FLOAT = "integers", "float with integer weights", "float"
 MOST_LAYERS = 12  # recurrent layers that are decided one by one: each takes up to two models more
+_CLEARLY_DB = 5.0  # above the goal, from which on few samples are enough
 LEAST_GAIN_DB = 0.5  # what a slower or a larger form of all of them has to gain
 
 _Forms = Mapping[str, str]
@@ -48,9 +50,11 @@ def choose_forms(
     reads: a signal with a long tail, such as the power of speech, leaves it a few steps.
     """
     floats = context.float_model.load()
-    judge, count = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
-    measured = _Measured(models, judge)
-    before = measured(placement)
+    judge, count = judge_of_worst(context, floats, FEW_JUDGED, of=lowest_of_floats(floats))
+    before = (measured := _Measured(models, judge))(placement)
+    if before < context.goal_db + _CLEARLY_DB:  # Others may lose more than these few.
+        judge, count = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
+        before = (measured := _Measured(models, judge))(placement)
     if before < context.goal_db:
         context.tell(
             f"the worst output has {before:.1f} dB on {count} samples, below {context.goal_db:g} dB: "

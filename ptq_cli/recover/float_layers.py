@@ -188,7 +188,7 @@ _STAGE = "float"
 # Most samples that a choice is measured on, and about how many choices are: what learns nothing from the
 # samples may be judged by all of them, and few hide the sample that makes most of the noise.
 JUDGED_ON, MODELS = 32, 8
-_FEW = 8  # samples that are judged whatever they cost
+FEW_JUDGED = 8  # samples that are judged whatever they cost
 ENOUGH_DB = 30.0  # SQNR on the samples that judge ``ranges`` from which on no others are looked at
 _RANKED_ON = 4  # samples that a tensor's noise is measured on, and the fewest others that may be enough
 _FEWEST_RANKED_ON, QUICK_RANKING = 2, 2e11  # or less, if more take so many multiply-accumulates
@@ -349,6 +349,8 @@ def reached_accuracy(context: RecoveryContext, made: DecidedModel, *, again: boo
 
     Requires: the graph is the quantized one.
     """
+    if made.forms is not None and made.forms.is_enough and not again:
+        return ReachedAccuracy(sqnr_db=made.reached, goal_db=context.goal_db, samples=made.forms.samples)
     floats = context.float_model.load()
     judge, count = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
     found = made.reached
@@ -365,7 +367,7 @@ def judge_of_worst(
 ) -> tuple[NoiseJudge, int]:
     """Return the judge of the worst output, and its number of samples: those held out come first."""
     data, samples = context.data, context.data.samples[0]
-    if most > _FEW:
+    if most > FEW_JUDGED:
         affordable = int(MOST_WORK / (MODELS * sample_work(floats, samples.decide[0], data.inputs) + 1))
         most = max(sum(map(samples_in, samples.decide)), min(most, affordable))
     pieces = few([*samples.decide, *samples.fit], data.inputs, most)

@@ -118,8 +118,8 @@ def float_lines(found: "FloatLayers") -> Iterator[str]:
         >>> from ptq_cli.recover.recovery_effects import FloatLayers
         >>> found = FloatLayers(layers=("stem",), before=12.0, after=18.5, decided_by=3, slower=0.07)
         >>> print(next(float_lines(found)))
-        left 1 layer in float (stem), for about 7 % more time: SQNR of the worst output, but for what \
-weights lose, from 12.0 to 18.5 dB on 3 samples
+        left 1 layer in float (stem), for about 7 % more time than integers take: SQNR of the worst output, \
+but for what weights lose, from 12.0 to 18.5 dB on 3 samples
     """
     if found.refused:
         yield f"note: no layer was left in float: {found.refused}"
@@ -131,7 +131,11 @@ weights lose, from 12.0 to 18.5 dB on 3 samples
     if found.layers:
         done.append(f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)})")
     if done:
-        time = f"about {100 * found.slower:.0f} % more time" if found.slower > 0.0 else "no more time"
+        time = (
+            f"about {100 * found.slower:.0f} % more time than integers take"
+            if found.slower > 0.0
+            else "no more time"
+        )
         change = f"from {_decibels(found.before)} to {_decibels(found.after)} dB"
         yield (
             f"{' and '.join(done)}, for {time}: SQNR of the worst output, but for what weights lose, "
