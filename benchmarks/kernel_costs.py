@@ -35,6 +35,7 @@ from ptq_cli.placement.fastest_placement import (
     unit_sides,
 )
 from ptq_cli.placement.kernel_costs import TABLE, KernelTimes, KernelWork, known_costs, work_of
+from ptq_cli.plan.multiply_accumulates import bind_shapes, multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 
@@ -66,8 +67,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.scratch.mkdir(exist_ok=True)
     networks = [network for folder in arguments.folders for network in find_networks(folder, None)]
-    measured = list(_measured(networks, arguments.scratch.resolve()))
-    if arguments.write:
+    if (measured := [*_measured(networks, arguments.scratch.resolve())]) and arguments.write:
         _write(measured)
     known_costs.cache_clear()
     for item in measured:
@@ -97,7 +97,9 @@ def _measured(networks: Sequence[Path], scratch: Path) -> Iterator[Measured]:
         layers = make_plan(model, target).layers
         quantized = frozenset(layer.name for layer in layers if layer.quantized)
         measured = read_document(MachineProfile, profile)
-        yield Measured(network.name, model, measured, work_of(model, sizes), quantized, sizes)
+        shapes = bind_shapes(model, sizes).shapes
+        work = work_of(model, shapes, multiply_accumulates(model, sizes).counts)
+        yield Measured(network.name, model, measured, work, quantized, sizes)
 
 
 def _seam(measured: Sequence[Measured]) -> Array:

@@ -25,7 +25,7 @@ from ptq_cli.recipe.declaration import IN_FLOAT, RANGES
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import LATENCY
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
-from ptq_cli.recover.float_layers import FLOAT_REASON, FloatLimits, choose_float_layers
+from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers
 from ptq_cli.recover.float_weights import choose_float_weights
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import choose_ranges
@@ -77,7 +77,8 @@ def _place_by_time(
 ) -> tuple[LatencyPreference | None, MachineProfile | None, KernelTimes | None]:
     """Leave layers in float that are faster so, by a measurement of this machine or by the table of kernels.
 
-    Return what was measured, the profile that tells what layers in float cost, and the table.
+    Return what was measured, the profile that tells what layers in float cost, and the table, where
+    anything is decided by them.
     """
     resolved, plan = source.resolved, models.placed(models.asked).plan
     latency = None
@@ -86,6 +87,8 @@ def _place_by_time(
         models.place_in_float(latency.in_float)
     if resolved.target.runtime != ONNXRUNTIME:
         return latency, latency.profile if latency is not None else None, None
+    if latency is None and context is None and not decides_placement(resolved, source.float_model):
+        return None, None, None
     sizes = context.data.one_size if context is not None else None
     table = KernelTimes(source.graph, plan, resolved.target, sizes)
     if latency is not None and latency.profile is not None:
@@ -146,10 +149,10 @@ def _all_in_float(
     It takes no longer than the float model, and is the last that there is to try.
     """
     names = tuple(layer.name for layer in models.placed(models.asked).plan.layers if layer.quantized)
-    placement = models.without(dict.fromkeys(names, FLOAT_REASON), ())
     layers = found.float_layers
     if layers is not None:
         layers = replace(layers, layers=names, dynamic=())
+    placement = models.with_float_weights((), layers)
     with context.interruptions.rung() as stop:
         placement, reached = choose_float_weights(context, models, placement, layers, stop)
     if reached < found.reached + LEAST_GAIN_DB:

@@ -88,9 +88,7 @@ class TrialModels:
         self.asked = self._from_begin = tensor_recipe(source.resolved.recipe)
         self.ranged: Placement | None = None
         self._last: tuple[TensorRecipe, Placement | None] = (self.asked, None)
-        self.float_weights: frozenset[str] = (
-            frozenset()
-        )  # layers in float whose weights are floats in the file
+        self._float_weights: frozenset[str] = frozenset()  # layers whose weights are floats in the file
 
     @cached_property
     def _plan(self) -> Plan:
@@ -98,18 +96,21 @@ class TrialModels:
         return source.plan if source.plan is not None else make_plan(source.graph, source.resolved.target)
 
     def placed(self, asked: TensorRecipe) -> Placement:
-        """Return the placement of what is asked for."""
+        """Return the placement of what is asked for, with floats for the weights that need them."""
         known, found = self._last
         if known is asked and found is not None:
             return found
-        found = self._place(asked)
-        if asked.products:
+        products = {name: why for name, why in asked.products.items() if name not in self._float_weights}
+        faster = {**asked.faster, **dict.fromkeys(sorted(self._float_weights), FLOAT_REASON)}
+        wanted = replace(asked, products=products, faster=faster)
+        found = self._place(wanted)
+        if products:
             # What lies between layers in float is in float, too.
             stored = {site.node for site in found.plan.weights} | found.settings.excluded.keys()
-            if left := self._of_bytes - self.float_weights - stored:
+            if left := self._of_bytes - self._float_weights - stored:
                 reasons = {layer.name: layer.reason for layer in found.plan.layers}
                 more = {name: reasons[name] for name in sorted(left)}
-                found = self._place(replace(asked, products={**asked.products, **more}))
+                found = self._place(replace(wanted, products={**products, **more}))
         self._last = (asked, found)
         return found
 
@@ -139,20 +140,17 @@ class TrialModels:
         return found.with_ranges_of(self.ranged) if self.ranged is not None else found
 
     def rounded(self, placement: Placement) -> dict[str, dict[str, FloatArray]]:
-        """Return the weights of the layers in float, rounded, by the layer and the constant."""
+        """Return the bytes that become floats as what they stand for, by the layer and the constant."""
         trial = self.decide(self.source.float_model.load(), placement, in_memory)
         found: dict[str, dict[str, FloatArray]] = {}
         for site in trial.plan.weights:
-            if site.as_product:
+            if site.as_product and site.node in self._of_bytes:
                 found.setdefault(site.node, {})[site.tensor] = trial.parameters.decided[site].on_grid()
         return found
 
     def with_float_weights(self, names: Collection[str], layers: FloatLayers | None) -> Placement:
-        """Return the placement with these layers in float, whose weights are floats for some of them."""
-        self.float_weights = frozenset(names)
-        plain = {name: why for name, why in self.asked.products.items() if name not in self.float_weights}
-        faster = {name: why for name, why in self.asked.products.items() if name in self.float_weights}
-        self.asked = replace(self.asked, products=plain, faster={**self.asked.faster, **faster})
+        """Return the placement with ``layers`` in float, and floats as the weights of those named."""
+        self._float_weights, self._last = frozenset(names), (self.asked, None)
         in_float = dict.fromkeys(layers.layers, FLOAT_REASON) if layers is not None else {}
         return self.without(in_float, layers.dynamic if layers is not None else ())
 
@@ -161,8 +159,7 @@ class TrialModels:
 
         They become floats once, when the model is opened, so that a run takes no longer for it.
         """
-        as_bytes = self._of_bytes - self.float_weights
-        products = {name: why for name, why in names.items() if name in as_bytes}
+        products = {name: why for name, why in names.items() if name in self._of_bytes}
         faster = {name: why for name, why in names.items() if name not in products}
         return replace(asked, faster={**asked.faster, **faster}, products={**asked.products, **products})
 

@@ -37,7 +37,7 @@ FEWEST_OUTPUTS = 16  # and the fewest that it makes
 DEPTHWISE_WIDE = 16  # and those of a depthwise Conv
 LEAST_SPEED = 0.9  # of float's: what integers that are faster elsewhere may have on one kind of processor
 _LEAST_TIME = 1e-3  # microseconds, of a graph none of whose operators is in the table
-MOST_PLACED = 5000  # of a graph that is placed: the cut takes minutes for more
+MOST_PLACED = 5000  # nodes of a graph that is placed: the cut takes minutes for more
 TIME_REASON = "computes in float: it is faster so"
 
 
@@ -101,10 +101,10 @@ def _scaled(costs: Sequence[float], products: float) -> tuple[float, ...]:
     return (fixed, product * products, *elements)
 
 
-def work_of(model: ir.Model, sizes: Mapping[str, Sequence[int]] | None = None) -> dict[str, KernelWork]:
-    """Return what each node of the main graph computes, for inputs of these sizes, by its name."""
-    shapes = bind_shapes(model, sizes).shapes
-    products = multiply_accumulates(model, sizes).counts
+def work_of(
+    model: ir.Model, shapes: Mapping[str, Shape], products: Mapping[str, int | None]
+) -> dict[str, KernelWork]:
+    """Return what each node of the main graph computes, by its name."""
     found = {}
     for node in model.graph:
         counted = products.get(node.name or "")
@@ -168,14 +168,14 @@ def _conv_class(node: ir.Node, shape: Sequence[int]) -> str:
     return "Conv" if inputs % WIDE == 0 and outputs % WIDE == 0 else "Conv odd"
 
 
-def expected_profile(
+def expected_times(
     model: ir.Model,
     plan: Plan,
     costs: KernelCosts,
     work: Mapping[str, KernelWork],
     elements: Mapping[str, int],
-) -> MachineProfile:
-    """Return the profile that a model is expected to have on processors with an instruction set.
+) -> "ExpectedTimes":
+    """Return the times that a model is expected to take on processors with an instruction set.
 
     In ``plan`` everything is in integers that can be; ``elements`` are how many numbers each tensor has.
     """
@@ -185,7 +185,7 @@ def expected_profile(
         floating = item.time(costs.floating) or 0.0
         integer = item.time(costs.integer) if name in quantized else None
         nodes[name] = NodeTimes(floating, floating if integer is None else integer)
-    found = MachineProfile(
+    profile = MachineProfile(
         model="",
         target=plan.target,
         runtime="",
@@ -200,7 +200,9 @@ def expected_profile(
         nodes=nodes,
         elements=dict(elements),
     )
-    return replace(found, integer=ExpectedTimes(model, plan, found).time(plan))
+    found = ExpectedTimes(model, plan, profile)
+    found.profile = replace(profile, integer=found.time(plan))
+    return found
 
 
 class ExpectedTimes:
@@ -227,16 +229,14 @@ class KernelTimes:
         self, model: ir.Model, plan: Plan, target: Target, sizes: Mapping[str, Sequence[int]] | None = None
     ) -> None:
         self._model, self._plan, self._target = model, plan, target
-        shapes, work = bind_shapes(model, sizes).shapes, work_of(model, sizes)
+        shapes = bind_shapes(model, sizes).shapes
+        work = work_of(model, shapes, multiply_accumulates(model, sizes).counts)
         elements = {name: prod(shape) for name, shape in shapes.items() if None not in shape}  # type: ignore[arg-type]
         kinds = known_costs()
         # What an If computes, and products of unknown sizes, are not in the table.
         self._is_known = all(site.node in work and work[site.node].is_known for site in plan.weights)
-        self._each = {
-            costs.name: ExpectedTimes(model, plan, expected_profile(model, plan, costs, work, elements))
-            for costs in kinds
-        }
-        self.mean = expected_profile(model, plan, _mean(kinds), work, elements)
+        self._each = {costs.name: expected_times(model, plan, costs, work, elements) for costs in kinds}
+        self.mean = expected_times(model, plan, _mean(kinds), work, elements).profile
 
     def speeds(self, plan: Plan) -> dict[str, float]:
         """Return how many times as fast as float a plan is, by the instruction set; empty if not known."""

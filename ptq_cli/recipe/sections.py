@@ -230,8 +230,8 @@ class ExportSettings:
 
     prefer: str = setting(
         AUTO,
-        "`auto` keeps layers in float that are known to be faster so, and writes no file larger than float; "
-        "`accuracy` keeps only those whose integers save neither bytes nor time, `latency` those that are "
+        "`auto`, with 8 bits on ONNX Runtime, keeps layers in float that are faster so, and writes no larger "
+        "file; `accuracy` only those whose integers save neither bytes nor time, `latency` those that are "
         "faster in float on the measured machine; `size` quantizes every layer that the target can.",
         choices=PREFERENCES,
     )

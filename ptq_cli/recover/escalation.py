@@ -51,10 +51,11 @@ def choose_forms(
     """
     floats = context.float_model.load()
     judge, count = judge_of_worst(context, floats, FEW_JUDGED, of=lowest_of_floats(floats))
-    before = (measured := _Measured(models, judge))(placement)
+    made = serialize(models.build(placement)[0])
+    before = judge(made)
     if before < context.goal_db + _CLEARLY_DB:  # Others may lose more than these few.
         judge, count = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
-        before = (measured := _Measured(models, judge))(placement)
+        before = judge(made)
     if before < context.goal_db:
         context.tell(
             f"the worst output has {before:.1f} dB on {count} samples, below {context.goal_db:g} dB: "
@@ -65,6 +66,7 @@ def choose_forms(
         return placement, ChosenForms(
             before=before, after=before, samples=count, forms={}, goal_db=context.goal_db
         )
+    measured = _Measured(models, judge)
     with context.interruptions.rung() as stop:
         search = _FormSearch(context, measured, _sized(names, placement.plan, floats), stop)
         forms, after = search.fastest(before)

@@ -25,8 +25,6 @@ from ptq_cli.recover.recovery_effects import FloatLayers
 _STAGE = "float weights"
 _RANKED_ON = 4  # samples that what each weight costs is measured on
 _MATTER_DB = 0.5  # what floats have to gain
-
-
 Rounded = Mapping[str, Mapping[str, FloatArray]]  # by layer and constant, what its integers stand for
 
 
@@ -37,7 +35,7 @@ class WeightMaker(Protocol):
         """Return the quantized graph of a placement, and its plan."""
 
     def rounded(self, placement: Placement, /) -> Rounded:
-        """Return the weights of the layers in float, rounded."""
+        """Return the bytes that become floats as what they stand for."""
 
     def with_float_weights(self, names: Collection[str], layers: FloatLayers | None, /) -> Placement:
         """Return the placement in which these layers have floats; ``layers`` are in float for accuracy."""
@@ -54,11 +52,10 @@ def choose_float_weights(
 
     What each weight costs alone is measured in the float model, and tells with which to begin.
     """
-    rounded = models.rounded(placement)
     floats = context.float_model.load()
     judge, _ = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
     before = judge(serialize(models.build(placement)[0]))
-    if before >= context.goal_db or not rounded or stop():
+    if before >= context.goal_db or stop() or not (rounded := models.rounded(placement)):
         return placement, before
     best = judge(serialize(models.build(models.with_float_weights([*rounded], layers))[0]))
     if best < before + _MATTER_DB:
@@ -69,7 +66,7 @@ def choose_float_weights(
         return models.with_float_weights([name for group in groups[:count] for name in group], layers)
 
     low, high = 1, len(groups)
-    enough = min(context.goal_db + _MATTER_DB, best - _MATTER_DB)
+    enough = min(context.wanted_db, best - _MATTER_DB)
     while low < high and not stop():
         middle = (low + high) // 2
         found = judge(serialize(models.build(first(middle))[0]), at_least=enough)

@@ -4,7 +4,7 @@ import pytest
 
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.placement.kernel_costs import KernelTimes, kernel_class, known_costs, work_of
-from ptq_cli.plan.multiply_accumulates import bind_shapes
+from ptq_cli.plan.multiply_accumulates import bind_shapes, multiply_accumulates
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.unit.plan.graphs import build
@@ -28,8 +28,8 @@ def test_channels_decide_the_class_of_a_conv(weight: str, kind: str) -> None:
     inputs = weight.split(",")[1]
     model = build(f"(float[1,{inputs},9,9] x) => (float[] y) <{weight}> {{ [conv] y = Conv(x, w) }}")
     (node,) = model.graph
-    assert kernel_class(node, bind_shapes(model).shapes) == kind
-    work = work_of(model)["conv"]
+    assert kernel_class(node, shapes := bind_shapes(model).shapes) == kind
+    work = work_of(model, shapes, multiply_accumulates(model).counts)["conv"]
     outputs, channels = (int(size) for size in weight[6:].split(",")[:2])
     assert (work.products, work.pieces) == (outputs * channels * 9 * 49, 9 * 49)
 
