@@ -27,8 +27,8 @@ DEEP = """(float[N,24,56,56] x) => (float[N,24,56,56] y) <float[24,1,5,5] v, flo
 def test_channels_decide_the_class_of_a_conv(weight: str, kind: str) -> None:
     inputs = weight.split(",")[1]
     model = build(f"(float[1,{inputs},9,9] x) => (float[] y) <{weight}> {{ [conv] y = Conv(x, w) }}")
-    (node,) = model.graph
-    assert kernel_class(node, shapes := bind_shapes(model).shapes) == kind
+    shapes = bind_shapes(model).shapes
+    assert kernel_class(model.graph[0], shapes) == kind
     work = work_of(model, shapes, multiply_accumulates(model).counts)["conv"]
     outputs, channels = (int(size) for size in weight[6:].split(",")[:2])
     assert (work.products, work.pieces) == (outputs * channels * 9 * 49, 9 * 49)
