@@ -81,7 +81,14 @@ def _row(folder: Path, scratch: Path, samples: int, seconds: float, nncf: str | 
 
 def _with_ptq(way: str, folder: Path, scratch: Path, samples: int) -> Path:
     words = ["quantize", str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--run", way]
-    words += ["--samples", str(samples), "--recover", way, "--set", "evaluation.latency=false"]
+    words += [
+        "--samples",
+        str(samples),
+        "--set",
+        f"recovery.rungs={way}",
+        "--set",
+        "evaluation.latency=false",
+    ]
     prefer = ["--prefer", "accuracy"] if way == "none" else []
     run_ptq([*words, *prefer, "--set", "runtime.threads=1"], scratch)
     return scratch / way / "model.int8.onnx"

@@ -56,7 +56,10 @@ def _sample_rows(folder: Path) -> Iterator[Sequence[str]]:
             recipe.write_text(_recipe_of(folder, path))
             for way in WAYS:
                 run = f"{place}/{path.stem}-{way}"
-                run_ptq(["quantize", "--recipe", str(recipe), "--run", run, "--recover", way], Path(place))
+                run_ptq(
+                    ["quantize", "--recipe", str(recipe), "--run", run, "--set", f"recovery.rungs={way}"],
+                    Path(place),
+                )
                 yield (folder.name, channels, f"`{way}`", *_shown(evaluate_run(run, Path(place))))
 
 
@@ -83,7 +86,7 @@ def _zoo_rows(folder: Path) -> Iterator[Sequence[str]]:
                 "--set",
                 f"evaluation.samples={count}",
             ]
-            run_ptq([*words, "--recover", way, "--set", "run.evaluate=false"], Path(place))
+            run_ptq([*words, "--set", f"recovery.rungs={way}", "--set", "run.evaluate=false"], Path(place))
             yield (folder.name, "as trained", f"`{way}`", *_shown(evaluate_run(run, Path(place))))
 
 

@@ -32,10 +32,10 @@ from ptq_cli.runtime.session import Session
 ROOT = Path(__file__).parent.parent
 SAMPLE = ROOT / "sample_models" / "shakespeare_language_model"
 SAMPLES, SECONDS, PROMPT = 48, 10.0, 128
-NEAREST, ROUND = ("--recover", "none"), ("--recover", "round")
+NEAREST, ROUND = ("--recover", "none"), ("--set", "recovery.rungs=round")
 FORMS = {
     "int8, to nearest": NEAREST,
-    "int8, `--recover round`": ROUND,
+    "int8, `--set recovery.rungs=round`": ROUND,
     "`dynamic_int8`": ("--preset", "dynamic_int8", *NEAREST),
     "`dynamic_int8`, one scale per tensor": (
         *("--preset", "dynamic_int8", "--set", "activations.granularity=tensor"),
@@ -43,9 +43,9 @@ FORMS = {
     ),
     "`w8_block32`, to nearest": ("--preset", "w8_block32", *NEAREST),
     "`w4_block32`, to nearest": ("--preset", "w4_block32", *NEAREST),
-    "`w4_block32`, `--recover round`": ("--preset", "w4_block32", *ROUND),
+    "`w4_block32`, `--set recovery.rungs=round`": ("--preset", "w4_block32", *ROUND),
     "`w4_block128`, to nearest": ("--preset", "w4_block128", *NEAREST),
-    "`w4_block128`, `--recover round`": ("--preset", "w4_block128", *ROUND),
+    "`w4_block128`, `--set recovery.rungs=round`": ("--preset", "w4_block128", *ROUND),
 }
 THEIRS = "`quantize_dynamic`"
 METRICS = ("perplexity", "next_token_agreement")

@@ -23,11 +23,14 @@ EIGHT = 8
 WAYS = {
     "to nearest": (),
     "to nearest, `--set amax.weight_method=mse`": ("--set", "amax.weight_method=mse"),
-    "`--recover round`": ("--recover", "round"),
+    "`--set recovery.rungs=round`": ("--set", "recovery.rungs=round"),
 }
 # Of 4-bit activations alone, each with a calibration of its own, since channels get factors before it.
 WAYS_OF_FEW = {
-    "`--recover equalize,smooth,ranges,round`": ("--recover", "equalize,smooth,ranges,round"),
+    "`--set recovery.rungs=equalize,smooth,ranges,round`": (
+        "--set",
+        "recovery.rungs=equalize,smooth,ranges,round",
+    ),
     "`--recover all`": ("--recover", "all"),
 }
 HEADER = (

@@ -43,7 +43,7 @@ def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     parser = networks_parser("Measure what ptq tune promises and brings.", 48, is_optional=True)
     parser.add_argument("--time-budget", default="", help="of each network, as --time-budget takes it")
-    parser.add_argument("--rungs", default="all", help="of recovery, as --recover takes them")
+    parser.add_argument("--rungs", default="all", help="of recovery, as recovery.rungs takes them")
     arguments = parser.parse_args()
     only = arguments.only
     if arguments.folder is not None:

@@ -109,7 +109,12 @@ def _tune(folder: Path, scratch: Path, samples: int, wanted: float, rungs: str, 
         count = min(samples, *(len(array) for array in arrays.values()))
     words = ["tune", str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--samples", str(count)]
     words += [word for name in names for word in ("--budget", f"{name}={wanted:.3f}")]
-    words += ["--set", f"calibration.set_aside={min(0.9, max(0.5, PROVING / count)):.3f}", "--recover", rungs]
+    words += [
+        "--set",
+        f"calibration.set_aside={min(0.9, max(0.5, PROVING / count)):.3f}",
+        "--set",
+        f"recovery.rungs={rungs}",
+    ]
     words += ["--time-budget", time_budget] if time_budget else []
     command = [sys.executable, "-m", "ptq_cli", *words, "--run", "tuned"]
     done = subprocess.run(command, cwd=scratch, check=False, capture_output=True, text=True)

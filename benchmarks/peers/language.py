@@ -19,7 +19,7 @@ from ptq_cli.evaluation.metrics.token_metrics import Perplexity
 from ptq_cli.runtime.session import Kernels, Session
 
 HERE = Path(__file__).parent
-OURS = ("--preset", "w4_block32", "--set", "weights.symmetric=false", "--recover", "round")
+OURS = ("--preset", "w4_block32", "--set", "weights.symmetric=false", "--set", "recovery.rungs=round")
 METHODS = {"awq": "AWQ and scale estimation", "gptq": "GPTQ"}  # Of NNCF
 COLUMNS = (
     "way", "processor time", "memory", "file", "perplexity", "of float, 95 % interval", "as it runs",

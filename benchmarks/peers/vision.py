@@ -51,7 +51,9 @@ def ways_of(folder: Path, aimet: Path, steps: int, samples: int) -> Iterator[Way
         yield Way(f"AIMET, {title}", output, [aimet, SCRIPT, *words])
     model, data = files
     for rungs in ("none", "round", "all"):
-        yield ptq_way(folder, rungs, [model, "--data", data], ["--weight-bits", "4", "--recover", rungs])
+        yield ptq_way(
+            folder, rungs, [model, "--data", data], ["--weight-bits", "4", "--set", f"recovery.rungs={rungs}"]
+        )
 
 
 class Judge:

@@ -112,32 +112,28 @@ class _Recovered:
 def _recovered(
     context: RecoveryContext, models: TrialModels, placement: Placement, profile: MachineProfile | None
 ) -> _Recovered:
-    """Run the rungs that are asked for, or, where none is, what an output below the goal takes."""
+    """Run the rungs that are asked for, and, unless only others are, what an output below the goal takes.
+
+    What costs the least of the model's speed comes first.
+    """
     rungs, interruptions = recovery_rungs(models.source.resolved.recipe.recovery), context.interruptions
-    if not rungs:
-        return _improved(context, models, placement, profile)
     found = _Recovered(placement=placement)
     if RANGES in rungs:
         with interruptions.rung() as stop:
             placement, ranges = choose_ranges(context, models.build, placement, stop)
         found = _Recovered(placement=placement, ranges=ranges)
-    if IN_FLOAT not in rungs or interruptions.stopped:
+    is_only_asked = bool(rungs) and IN_FLOAT not in rungs
+    if is_only_asked or interruptions.stopped or models.source.float_model.is_apart:
         return found
-    return _with_float_layers(context, models, found, profile)
-
-
-def _improved(
-    context: RecoveryContext, models: TrialModels, placement: Placement, profile: MachineProfile | None
-) -> _Recovered:
-    """Improve a model until its worst output has the goal: what costs the least of its speed comes first."""
-    if models.source.float_model.is_apart:
-        return _Recovered(placement=placement)
+    models.ranged = placement
+    goal = context.wanted_db if rungs else context.goal_db
     placement, forms = choose_forms(context, models, placement)
-    found = _Recovered(placement=placement, forms=forms, reached=forms.after)
+    found = replace(found, placement=placement, forms=forms, reached=forms.after)
     for step in (_with_float_layers, _all_in_float):
-        if found.reached >= context.goal_db or context.interruptions.stopped:
+        if found.reached >= goal or interruptions.stopped:
             break
         found = step(context, models, found, profile)
+        goal = context.goal_db
     return found
 
 
@@ -166,15 +162,13 @@ def _all_in_float(
 def _with_float_layers(
     context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile | None
 ) -> _Recovered:
-    source, ranges = models.source, found.ranges
-    models.ranged = found.placement
+    source = models.source
     limits = FloatLimits(
         profile=profile,
         could_be_dynamic=_could_be_dynamic(source.graph, found.placement.plan, source.resolved),
     )
-    known = ranges.reached if ranges is not None else math.nan
     with context.interruptions.rung() as stop:
-        placement, layers = choose_float_layers(context, models, found.placement, limits, stop, known=known)
+        placement, layers = choose_float_layers(context, models, found.placement, limits, stop)
     # Bytes of layers in float may cost the outputs too much.
     with context.interruptions.rung() as stop:
         placement, reached = choose_float_weights(context, models, placement, layers, stop)

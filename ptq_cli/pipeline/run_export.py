@@ -363,15 +363,16 @@ def _stored(
 def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:
     """Whether weights are chosen again; for ``all`` not where that takes minutes and wins little.
 
-    Where nobody asked for it, only if they cost an output that is not good enough, and it is quick.
+    Where nobody asked for it, only if they cost an output that is not good enough. With bytes it has to be
+    quick, too: those win less.
     """
-    found, is_asked = made.float_layers, ROUND in recovery_rungs(settings)
-    matters = found is None or found.weights_lose >= WEIGHTS_MATTER_DB
-    if not is_asked:
-        # What is near the goal on these samples may be below it on others.
-        is_open = made.forms is not None and made.reached < made.forms.goal_db + SPARE_DB
-        return is_open and matters and not takes_long(made.model, made.plan)
+    found, forms, is_asked = made.float_layers, made.forms, ROUND in recovery_rungs(settings)
+    # What is near the goal on these samples may be below it on others.
+    is_good = forms is not None and made.reached >= forms.goal_db + SPARE_DB
+    matters = not is_good and (found is None or found.weights_lose >= WEIGHTS_MATTER_DB)
     has_bytes = all(site.format.bits >= BYTE for site in made.plan.weights)
+    if not is_asked:
+        return forms is not None and matters and not (has_bytes and takes_long(made.model, made.plan))
     if ROUND in settings.rungs or matters or not has_bytes or not takes_long(made.model, made.plan):
         return True
     lost = found.weights_lose if found is not None else 0.0

@@ -131,7 +131,7 @@ class TrialModels:
         before = self._from_begin
         faster, products = {**before.faster, **in_float}, {**before.products, **products}
         self.asked = replace(before, faster=faster, products=products)
-        return self.placed(self.asked)
+        return self.without({}, ())
 
     def without(self, in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
         """Return a placement with more layers in float or with ranges at each run, and the ranges chosen."""

@@ -135,9 +135,7 @@ def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
     """
     for name in settings.rungs:
         if name in GONE:
-            raise UnknownNameError(
-                f"unknown rung of recovery '{name}'", hint=f"--recover {GONE[name]} has replaced it"
-            )
+            raise UnknownNameError(f"unknown rung of recovery '{name}'", hint=f"{GONE[name]} has replaced it")
         require_known("rung of recovery", name, [*RUNGS, ALL, NONE, AUTO])
     if NONE in settings.rungs and len(set(settings.rungs)) > 1:
         raise RecipeValueError(

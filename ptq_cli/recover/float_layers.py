@@ -189,7 +189,6 @@ _STAGE = "float"
 # samples may be judged by all of them, and few hide the sample that makes most of the noise.
 JUDGED_ON, MODELS = 32, 8
 FEW_JUDGED = 8  # samples that are judged whatever they cost
-ENOUGH_DB = 30.0  # SQNR on the samples that judge ``ranges`` from which on no others are looked at
 _RANKED_ON = 4  # samples that a tensor's noise is measured on, and the fewest others that may be enough
 _FEWEST_RANKED_ON, QUICK_RANKING = 2, 2e11  # or less, if more take so many multiply-accumulates
 RANK_WORK = 6e11  # multiply-accumulates of ranking; above, one sample ranks those whose rows lose most
@@ -228,21 +227,13 @@ def choose_float_layers(
     placement: Placement,
     limits: FloatLimits,
     stop: Callable[[], bool],
-    *,
-    known: float = math.nan,
 ) -> tuple[Placement, FloatLayers]:
     """Return the placement with as many layers in float, or with ranges found at each run, as the goal takes.
 
     And what was done. The noise of each tensor alone tells with which layers to begin; whether a choice helps
     is measured, with float weights where those lose: ``round`` makes up for that. Once ``stop`` says so, what
-    was found until then is kept. ``known`` is the SQNR of all outputs together on the samples that judge, in
-    dB, or NaN.
+    was found until then is kept.
     """
-    judged = context.data.samples[2]
-    # The noise of all outputs is the mean of theirs.
-    worst = known - 10.0 * math.log10(len(context.float_model.load().graph.outputs))
-    if worst >= ENOUGH_DB and judged >= _RANKED_ON:
-        return placement, FloatLayers(before=worst, after=worst, decided_by=judged)
     return _Search(context, models, placement, limits, stop).choose()
 
 

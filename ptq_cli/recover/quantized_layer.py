@@ -129,8 +129,8 @@ def require_integers(plan: Plan) -> None:
     for site in sites:
         if isinstance(site.format, FloatFormat):
             raise UnsupportedFormatError(
-                f"'{site.tensor}' is stored as {site.format.name}; --recover ranges and round need integers",
-                hint="use ptq evaluate and ptq verify, and leave --recover ranges and round out",
+                f"'{site.tensor}' is stored as {site.format.name}; ranges and round need integers",
+                hint="use ptq evaluate and ptq verify, and leave recovery.rungs=ranges and round out",
             )
 
 

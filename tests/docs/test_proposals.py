@@ -35,7 +35,7 @@ def test_every_text_names_commands_and_options_that_exist() -> None:
         "hint: ptq recipe int MODEL writes one",
         "warning: ptq export --exclud LAYER keeps a layer in float",
         "hint: leave out --recovr, or pass --samples 100",
-        "hint: ptq verify --recover round",
+        "hint: ptq verify --recover all",
         "hint: pass --set amax.bin=8",
     ],
 )
@@ -48,7 +48,7 @@ def test_what_is_misspelt_is_found(line: str) -> None:
     [
         "next: ptq evaluate 'a model.onnx' --run b",
         "to try: ptq export --run 'my run' --exclude 'a b' --exclude /c",
-        "hint: use ptq evaluate and ptq verify, and leave --recover ranges and round out",
+        "hint: use ptq evaluate and ptq verify, and leave recovery.rungs=ranges and round out",
         "hint: pass --target ort-cpu, or run ptq profile again with --target tensorrt",
         "error PTQ-USAGE-001: no such option '--color'",
         "warning: ptq then evaluates, ptq profiles and ptq quantizes",

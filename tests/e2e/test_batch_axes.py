@@ -237,7 +237,7 @@ def test_single_samples_get_an_axis(folder: Path, ptq: Ptq) -> None:
 
 
 def test_recovery_sets_pieces_aside_where_samples_lie_elsewhere(folder: Path, ptq: Ptq) -> None:
-    words = "quantize voice.onnx --data calib.npz --set data.batch_axis.state=1 --recover round --json "
+    words = "quantize voice.onnx --data calib.npz --set data.batch_axis.state=1 --recover all --json "
     words += "--weight-bits 4"
     outcome = ptq(words)
     assert outcome.status == 0, outcome

@@ -126,7 +126,7 @@ def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, p
     --preset dynamic_int8 --set activations.dtype=int8 | PTQ-RECIPE-003 | has no effect
     --preset dynamic_int8 --set activations.granularity=channel | PTQ-RECIPE-004 | known: row, tensor
     --set activations.granularity=row --data data.npz | PTQ-RECIPE-003 | no activations have mode
-    --preset dynamic_int8 --recover round | PTQ-DATA-005 | no calibration data was given
+    --preset dynamic_int8 --set recovery.rungs=round | PTQ-DATA-005 | no calibration data was given
 """),
 )
 def test_what_makes_no_sense_is_refused(network, ptq, command, code, message):

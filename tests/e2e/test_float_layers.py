@@ -1,4 +1,4 @@
-"""``--recover float``: some layers find ranges at each run or stay in float where outputs are below 20 dB."""
+"""The rung ``float``: some layers find ranges at each run or stay in float where outputs are below 20 dB."""
 
 import json
 
@@ -70,10 +70,9 @@ def test_the_layer_that_integers_ruin_stays_in_float(quantize):
 
 
 def test_no_layer_is_looked_at_where_the_outputs_are_good(quantize):
-    found = quantize(loud=1.0, recover=["float"]).float_layers
-    assert found.before >= 20
-    assert found.layers == ()
-    assert list(float_lines(found)) == []
+    result = quantize(loud=1.0, recover=["float"])
+    assert result.accuracy.sqnr_db >= 20
+    assert result.float_layers is None
 
 
 def test_a_profile_tells_what_layers_in_float_cost(quantize, tmp_path):
@@ -103,8 +102,7 @@ def test_a_profile_tells_what_layers_in_float_cost(quantize, tmp_path):
 
 def test_weights_in_float_have_no_scale(quantize):
     # Nothing reaches the large weight, but a scale for all of its layer's weights would leave no other.
-    found = quantize(loud=1.0, unused=1e4, recover=["float"]).float_layers
-    assert found.before >= 20
+    assert quantize(loud=1.0, unused=1e4, recover=["float"]).accuracy.sqnr_db >= 20
 
 
 GATED = """(float[N,16,64] x) => (float[] y)
@@ -165,8 +163,8 @@ def test_all_leaves_out_a_search_of_minutes_where_weights_lose_little(quantize_g
     assert [item.rung for item in quantize_gated(recover=["all", "round"]).recovery.effects] == ["round"]
 
 
-def test_no_further_samples_judge_where_ranges_leave_no_doubt(quantize, monkeypatch):
+def test_no_layer_is_ranked_where_the_model_has_the_goal(quantize, monkeypatch):
     monkeypatch.setattr(float_layers._Search, "choose", None)
-    found = quantize(loud=1.0, recover=["ranges", "float"]).float_layers
-    assert found.before == found.after >= 30.0
-    assert found.layers == ()
+    result = quantize(loud=1.0, recover=["ranges", "float"])
+    assert result.float_layers is None
+    assert result.accuracy.sqnr_db >= 30.0

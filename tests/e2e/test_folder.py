@@ -190,7 +190,7 @@ def dense_of(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
     monkeypatch.setattr("ptq_cli.folders.quantize_folder.HELD", 1 << 10)
-    words = "--set evaluation.latency=false --recover round -o out"
+    words = "--set evaluation.latency=false --set recovery.rungs=round -o out"
     missing = ptq(f"quantize . --data calib {words}")
     assert missing.status == 2
     assert "PTQ-DATA-005: no calibration data was given for 'onnx/embed_tokens.onnx'" in missing.err

@@ -1,4 +1,4 @@
-"""``--recover ranges``: the range of each activation is chosen by what it costs the outputs."""
+"""The rung ``ranges``: the range of each activation is chosen by what it costs the outputs."""
 
 import itertools
 import json

@@ -241,25 +241,37 @@ def test_layers_that_cannot_be_recovered_say_why(quantize: Quantize) -> None:
 
 
 def test_few_samples_are_noted_and_too_few_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
-    outcome = ptq(
-        "quantize model.onnx --data calib.npz --samples 2 --recover round --weight-bits 4 --run few"
-    )
+    outcome = ptq("quantize model.onnx --data calib.npz --samples 2 --recover all --weight-bits 4 --run few")
     assert outcome.status == 0, outcome
     assert "(fc) had fewer rows of data than inputs: more samples may help" in outcome.out
     assert "dB on 1 sample" in outcome.out
-    refuse("quantize model.onnx --data calib.npz --samples 1 --recover round", "PTQ-RECOVERY-001", "found 1")
+    refuse(
+        "quantize model.onnx --data calib.npz --samples 1 --set recovery.rungs=round",
+        "PTQ-RECOVERY-001",
+        "found 1",
+    )
 
 
 def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse: Any) -> None:
-    refuse("export --recover rund", "PTQ-RECIPE-004", "did you mean 'round'?")
-    refuse("export --recover weighed", "PTQ-RECIPE-004", "'weighed'", hint="--recover round has replaced it")
-    refuse("export --recover none,round", "PTQ-RECIPE-003", "'none' cannot be combined with other rungs")
-    refuse("export --recover ,", "PTQ-USAGE-001", "not a comma-separated list of names")
+    refuse("export --set recovery.rungs=rund", "PTQ-RECIPE-004", "did you mean 'round'?")
+    refuse(
+        "export --recover round,ranges",
+        "PTQ-USAGE-001",
+        "not the name of a rung",
+        hint="recovery.rungs=round,ranges",
+    )
+    refuse("export --set recovery.rungs=weighed", "PTQ-RECIPE-004", "'weighed'", hint="round has replaced it")
+    refuse(
+        "export --set recovery.rungs=none,round",
+        "PTQ-RECIPE-003",
+        "'none' cannot be combined with other rungs",
+    )
+    refuse("export --recover al", "PTQ-RECIPE-004", "did you mean 'all'?")
     arrays = dict(np.load(folder / "calib.npz"))
     np.savez(folder / "calib.npz", **{**arrays, "x": arrays["x"] + 1})
-    refuse("export --recover round", "PTQ-CALIB-003", "has changed since it was calibrated")
+    refuse("export --set recovery.rungs=round", "PTQ-CALIB-003", "has changed since it was calibrated")
     (folder / "calib.npz").unlink()
-    refuse("export --recover round", "PTQ-FILE-001", "calib.npz")
+    refuse("export --set recovery.rungs=round", "PTQ-FILE-001", "calib.npz")
     assert ptq("export").status == 0
 
 

@@ -60,7 +60,7 @@ def test_they_are_quantized_without_a_calibration(recurrent: Path, ptq: Any) -> 
 
 
 def test_integers_that_an_operator_of_the_runtime_reads_are_not_recovered(recurrent: Path, ptq: Any) -> None:
-    made = ptq("quantize rnn.onnx --data noise.npz --recover round --run more --quiet --json")
+    made = ptq("quantize rnn.onnx --data noise.npz --set recovery.rungs=round --run more --quiet --json")
     assert made.status == 0, made.err
     (found,) = json.loads(made.out)["export"]["recovery"]["effects"]
     reason = "an operator of the runtime reads its integers, and has scales of its own"

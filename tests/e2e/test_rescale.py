@@ -1,4 +1,4 @@
-"""``--recover equalize`` and ``smooth``: channels get factors before the calibration, up to the file."""
+"""The rungs ``equalize`` and ``smooth``: channels get factors before the calibration, up to the file."""
 
 import json
 from collections.abc import Callable
@@ -190,14 +190,16 @@ def test_what_makes_the_output_worse_is_not_kept(quantize: Quantize, monkeypatch
 
 
 def test_the_command_says_what_it_did_and_what_not(folder: Path, ptq: Any) -> None:
-    outcome = ptq("calibrate model.onnx --data calib.npz --recover equalize,smooth --run new")
+    outcome = ptq("calibrate model.onnx --data calib.npz --set recovery.rungs=equalize,smooth --run new")
     assert outcome.status == 0, outcome
     assert "note: smooth changed nothing: the model has no channels that it could change" in outcome.out
-    told = json.loads(ptq("calibrate model.onnx --data calib.npz --recover equalize --run new --json").out)
+    told = json.loads(
+        ptq("calibrate model.onnx --data calib.npz --set recovery.rungs=equalize --run new --json").out
+    )
     assert [item["rung"] for item in told["rescaled"]] == ["equalize"]
-    few = ptq("calibrate model.onnx --data calib.npz --samples 1 --recover equalize --run few")
+    few = ptq("calibrate model.onnx --data calib.npz --samples 1 --set recovery.rungs=equalize --run few")
     assert "note: equalize changed nothing: it needs at least 2 samples" in few.out
-    words = "--set weights.quantizer=centers --set weights.centers=4 --recover equalize --run c"
+    words = "--set weights.quantizer=centers --set weights.centers=4 --set recovery.rungs=equalize --run c"
     centers = ptq(f"quantize model.onnx --data calib.npz {words}")
     assert "note: equalize changed nothing: the quantizer of the weights has no evenly spaced" in centers.out
 

@@ -192,7 +192,7 @@ def test_recordings_of_many_lengths_in_files_are_cut_from_rows_of_values(place: 
 
 def test_what_is_carried_holds_for_every_command(place: Path, ptq: Any) -> None:
     assert ptq("calibrate m.onnx --data a.npz --set data.carry.h_out=h --set data.steps=8").status == 0
-    assert ptq("export --recover round --prefer size").status == 0
+    assert ptq("export --set recovery.rungs=round --prefer size").status == 0
     for words in ("verify", "bench model.float.onnx model.int8.onnx --seconds 0.1"):
         files = words.replace("model.", "ptq-run/model.")
         assert ptq(files).status == 0, files

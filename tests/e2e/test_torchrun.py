@@ -155,7 +155,8 @@ def test_a_script_calibrates_several_times(folder: Path, ptq: Any, launch: Launc
     report = read_report(folder / "ptq-run")
     (folder / "ptq-run/report.json").write_text("{}")
     np.savez(folder / "many.npz", **make_arrays(90, seed=5))
-    tune = "tune model.onnx --data many.npz --budget sqnr_db=120 --recover ranges --eval-data eval.npz"
+    tune = "tune model.onnx --data many.npz --budget sqnr_db=120 --eval-data eval.npz"
+    tune += " --set recovery.rungs=ranges"
     assert ptq(f"{tune} --run one-tuned").status == 3
     (folder / "script.py").write_text(SCRIPT)
     outcome = launch("script.py")

@@ -99,7 +99,7 @@ INSIDE = {
     "calibrate": "calibrate",
     "drift": "drift eval.npz",
     "evaluate": "evaluate",
-    "export": "export --recover round",
+    "export": "export --set recovery.rungs=round",
     "export, float": "export --float --output float.onnx",
     "gate": "gate ptq-run/report.json --min sqnr_db=1",
     "inspect": "inspect model.pt",

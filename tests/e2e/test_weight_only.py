@@ -76,7 +76,7 @@ def test_every_command_takes_such_a_run(dense: Path, ptq: Any) -> None:
 @each_case(
     "command, message",
     table("""
-    quantize model.onnx --set activations.mode=float --recover round | no calibration data was given
+    quantize model.onnx --set activations.mode=float --recover all | no calibration data was given
     calibrate model.onnx --set activations.mode=float --shard 1/2 | no calibration data was given
     quantize model.onnx | no calibration data was given
     quantize model.onnx --set activations.mode=float --set override=head:activations.mode=static \

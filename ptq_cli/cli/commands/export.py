@@ -43,7 +43,7 @@ Examples:
   ptq export --onnx --set amax.percentile=99.99 --output model.int8.onnx
   ptq export --prefer latency --set export.serve_batch=8 --set runtime.threads=1
   ptq export --target tensorrt --output model.trt.onnx
-  ptq export --recover round
+  ptq export --set recovery.rungs=round
   ptq export --reset
   ptq export --float model.pt -o float.onnx
 """,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Examples:
   ptq quantize model.pt --arch model.py:build --data calib.npz -o out.onnx
   ptq quantize model.pt --max-drop top1=0.01
-  ptq quantize model.pt --weight-bits 4 --recover round
+  ptq quantize model.pt --weight-bits 4 --set recovery.rungs=round
   ptq quantize exported/ --preset w4_block32 -o exported/
 
 Exits with status 3 if a limit fails.

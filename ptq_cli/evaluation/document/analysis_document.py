@@ -167,11 +167,11 @@ def noise_shares(
     """
     advice = [why] if why else []
     if activations is not None:
-        better = "" if recovered else f"ptq export --recover {ROUND}"
+        better = "" if recovered else f"ptq export --set recovery.rungs={ROUND}"
         advice.append(_bound("better weights", activations, both, better))
     if activations is not None and weights is not None:
         commands = [
-            *([] if ranges else [f"ptq export --recover {RANGES}"]),
+            *([] if ranges else [f"ptq export --set recovery.rungs={RANGES}"]),
             *([f"ptq export --set activations.dtype={wide}"] if wide else []),
             "ptq tune, which leaves layers in float",
         ]

@@ -227,8 +227,8 @@ def _require_integers(model: ir.Model) -> None:
         name = grid_of(node).dtype.name.lower() if node.op_type == DEQUANTIZE else ""
         if name in FLOATS:
             raise UnsupportedFormatError(
-                f"'{node.name}' restores {name}; ptq analyze and --recover round need integers",
-                hint="use ptq evaluate and ptq verify, and leave --recover round out",
+                f"'{node.name}' restores {name}; ptq analyze and recovery.rungs=round need integers",
+                hint="use ptq evaluate and ptq verify, and leave recovery.rungs=round out",
             )
 
 

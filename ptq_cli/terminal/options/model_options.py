@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+from ptq_cli.core.errors import UsageError
+from ptq_cli.core.words import require_known
+from ptq_cli.recipe.declaration import ALL, AUTO, NONE, RUNGS
 from ptq_cli.recipe.schema import SETTINGS
 from ptq_cli.terminal.options.help_sections import (
     DATA,
@@ -98,17 +101,26 @@ STRICT = option(
 )
 
 
-class NameList(click.ParamType[list[str]]):
-    """``round,other``."""
+WAYS = (AUTO, NONE, ALL)
 
-    name = "NAME,…"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[str]:
-        """Return the names of a text."""
-        names = value if isinstance(value, list) else [part.strip() for part in str(value).split(",")]
-        if not all(names):
-            self.fail(f"{value!r} is not a comma-separated list of names", param, ctx)
-        return names
+class RecoveryWay(click.ParamType[list[str]]):
+    """``auto``, ``none`` or ``all``; a single rung belongs into the recipe."""
+
+    name = "WAY"
+
+    def convert(self, value: Any, *_: object) -> list[str]:
+        """Return the rungs of a way, as the recipe has them."""
+        if isinstance(value, list):
+            return value
+        names = [part.strip() for part in str(value).split(",")]
+        if any(names) and all(name in (*RUNGS, AUTO) for name in names) and names != [AUTO]:
+            raise UsageError(
+                f"--recover takes {AUTO}, {NONE} or {ALL}, and not the name of a rung, '{value}'",
+                hint=f"use --set recovery.rungs={','.join(names)}",
+            )
+        require_known("value of --recover", value, WAYS)
+        return [value]
 
 
 def setting(section: str, key: str, *, default: object = None, **attributes: Any) -> Callable[[Any], Any]:
@@ -158,10 +170,10 @@ AMAX = option(
 RECOVER = option(
     WEIGHTS,
     "--recover",
-    type=NameList(),
-    metavar="NAME,…",
-    help="Recover accuracy with the calibration data: equalize, smooth, ranges, round, all, auto or "
-    "none.  [default: auto]",
+    type=RecoveryWay(),
+    metavar="WAY",
+    help="Recover accuracy with the calibration data: auto, until the worst output is good enough; all, "
+    "whatever it takes; or none.  [default: auto]",
 )
 WEIGHT_BITS = setting(WEIGHTS, "weights.bits")
 EXCLUDE = option(
