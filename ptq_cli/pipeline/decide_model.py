@@ -24,6 +24,7 @@ from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import IN_FLOAT, RANGES
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import LATENCY
+from ptq_cli.recover.dynamic_layers import choose_dynamic_layers
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers
 from ptq_cli.recover.float_weights import choose_float_weights
@@ -129,7 +130,7 @@ def _recovered(
     goal = context.wanted_db if rungs else context.goal_db
     placement, forms = choose_forms(context, models, placement)
     found = replace(found, placement=placement, forms=forms, reached=forms.after)
-    for step in (_with_float_layers, _all_in_float):
+    for step in (_with_dynamic_in_float, _with_float_layers, _all_in_float):
         if found.reached >= goal or interruptions.stopped:
             break
         found = step(context, models, found, profile)
@@ -157,6 +158,16 @@ def _all_in_float(
         slower = max(0.0, profile.floating / profile.integer - 1.0)
         layers = replace(layers, after=reached, slower=slower)
     return replace(found, placement=placement, float_layers=layers, reached=reached)
+
+
+def _with_dynamic_in_float(
+    context: RecoveryContext, models: TrialModels, found: _Recovered, _profile: MachineProfile | None
+) -> _Recovered:
+    with context.interruptions.rung() as stop:
+        placement, layers = choose_dynamic_layers(context, models, found.placement, stop)
+    if layers is None:
+        return found
+    return replace(found, placement=placement, float_layers=layers, reached=layers.after)
 
 
 def _with_float_layers(

@@ -52,9 +52,9 @@ from ptq_cli.qdq.write.runtime_forms import (
 from ptq_cli.recipe.declaration import ROUND
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
-from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
 from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, reached_accuracy
+from ptq_cli.recover.goal import goal_of
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.recover_rounding import recover_weights
 from ptq_cli.recover.recovery_context import (
@@ -323,17 +323,8 @@ def _context(source: CalibratedModel, data: RecoveryData, *, keeps_on_interrupt:
         interruptions=Interruptions(source.progress, asked=keeps_on_interrupt),
         checkpoint=source.run.recovery_checkpoint if is_resumable else None,
         every=resolved.recipe.runtime.checkpoint_every,
-        goal_db=_goal(resolved.recipe),
+        goal_db=goal_of(resolved.recipe, source.graph),
     )
-
-
-MOST_ASKED_DB = 40.0  # more than bytes have: a limit above it is for the gate
-
-
-def _goal(recipe: Recipe) -> float:
-    """Return the SQNR that the worst output is to have, in dB: a limit of the gate may ask for more."""
-    goal, asked = recipe.accuracy.goal_db, recipe.gate.min.get("sqnr_db", 0.0)
-    return max(goal, min(asked, MOST_ASKED_DB)) if isinstance(asked, float | int) else goal
 
 
 def _stored(

@@ -37,7 +37,7 @@ from ptq_cli.qdq.write.weight_quantizer import (
     WeightStorage,
     in_memory,
 )
-from ptq_cli.recipe.check import are_plain
+from ptq_cli.recipe.check import are_plain, has_plain_weights
 from ptq_cli.recipe.declaration import AUTO, ROW
 from ptq_cli.recipe.sections import FLOAT16
 from ptq_cli.recover.float_layers import FLOAT_REASON
@@ -69,13 +69,15 @@ class CalibratedModel:
 
 def decides_placement(resolved: Resolved, float_model: StoredModel) -> bool:
     """Tell whether nobody says what is preferred: then a file has to be as fast and as small as float."""
-    return resolved.recipe.export.prefer == AUTO and stores_bytes(resolved, float_model)
+    recipe = resolved.recipe
+    is_auto = recipe.export.prefer == AUTO and are_plain(recipe.weights, recipe.activations)
+    return is_auto and stores_bytes(resolved, float_model)
 
 
 def stores_bytes(resolved: Resolved, float_model: StoredModel) -> bool:
     """Tell whether all weights are bytes that ONNX Runtime can make floats of when it opens a file."""
-    recipe, is_plain = resolved.recipe, are_plain(resolved.recipe.weights, resolved.recipe.activations)
-    has_bytes = is_plain and recipe.weights.bits in (None, BYTE)
+    weights = resolved.recipe.weights
+    has_bytes = has_plain_weights(weights) and weights.bits in (None, BYTE)
     return has_bytes and resolved.target.runtime == ONNXRUNTIME and not float_model.is_apart
 
 

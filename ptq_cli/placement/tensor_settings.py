@@ -275,7 +275,7 @@ def tensor_settings(model: ir.Model, plan: Plan, target: Target, recipe: TensorR
         excluded={**unread, **excluded_layers(layers, recipe.override, target)},
         included=included,
         modes=modes,
-        dynamic={name: granularity_of(item) for name, item in of_layers.items() if mode_of(item) == DYNAMIC},
+        dynamic={name: granularity_of(of_layers[name]) for name, mode in modes.items() if mode == DYNAMIC},
         asked=frozenset(with_own_mode(layers, recipe.override)),
         products=recipe.products,
     )

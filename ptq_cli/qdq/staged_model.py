@@ -8,7 +8,7 @@ the quantized graph does, so that ONNX Runtime fuses it into the very kernels of
 A model with one layer changed is the same before that layer: only what comes behind it is run again.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,9 @@ from ptq_cli.models.pair_operators import CLAMPS, DEQUANTIZE
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs, part_of, readers_by_value, values_read
 from ptq_cli.runtime.session import PREPACKED, Session
+
+# Parameters of a tensor, or what puts its values on a grid that follows from them.
+Grid = QuantParameters | Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -348,11 +351,11 @@ class StagedModel:
         tensors = self._changed_tensors(layer, base, quantized=True)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
-    def on_grids(self, grids: Mapping[str, QuantParameters], base: Tensors) -> dict[str, Array]:
+    def on_grids(self, grids: Mapping[str, Grid], base: Tensors) -> dict[str, Array]:
         """Return the outputs of the float model, whose tensors are ``base``, with some of them on grids."""
         tensors, touched = _Overlay(base), set(grids)
-        for name, parameters in grids.items():
-            tensors.made[name] = Held(fake_quantize(self.floats(name, base[name]), parameters))
+        for name, grid in grids.items():
+            tensors.made[name] = Held(_on_grid(self.floats(name, base[name]), grid))
         for row in self._rows:
             steps = [(self.stages[index], self._floating[index]) for index in row.indices]
             # Stages in a row run as one, unless a tensor on a grid is made inside.
@@ -363,7 +366,7 @@ class StagedModel:
                     continue
                 made = self._run_form(stage.floating, session, tensors)
                 for name in set(made) & set(grids):
-                    made[name] = Held(fake_quantize(self.floats(name, made[name]), grids[name]))
+                    made[name] = Held(_on_grid(self.floats(name, made[name]), grids[name]))
                 tensors.made.update(made)
                 touched |= set(made)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
@@ -435,3 +438,7 @@ class _Overlay(dict[str, Held]):
 
     def __getitem__(self, name: str) -> Held:
         return self.made[name] if name in self.made else self._base[name]
+
+
+def _on_grid(values: Array, grid: Grid) -> Array:
+    return fake_quantize(values, grid) if isinstance(grid, QuantParameters) else grid(values)

@@ -64,10 +64,14 @@ def activation_family(settings: ActivationSettings, where: str = "activations") 
 
 def are_plain(weights: WeightSettings, activations: ActivationSettings) -> bool:
     """Whether all is measured ranges and evenly spread integers with a scale for each channel."""
-    family = weight_family(weights)
-    scaled = isinstance(family, ScaledWeights) and family.block_size is None and family.dtype is None
     others = [key for key, value in vars(activations).items() if key != "mode" and value is not None]
-    return scaled and mode_of(activations) == STATIC and not others
+    return has_plain_weights(weights) and mode_of(activations) == STATIC and not others
+
+
+def has_plain_weights(weights: WeightSettings) -> bool:
+    """Whether weights are evenly spread integers with a scale for each channel."""
+    family = weight_family(weights)
+    return isinstance(family, ScaledWeights) and family.block_size is None and family.dtype is None
 
 
 def _filled(kind: type[Any], settings: Any, name: str, where: str) -> Any:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import onnx_ir as ir
 
@@ -34,6 +34,7 @@ _LEAST_SPARE = 0.1  # share of the time that may be added though float is no slo
 BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
 FLOAT_REASON = "computes in float: its integers cost the outputs more than they save time"
 
+Step = TypeVar("Step")
 _Names = tuple[str, ...]
 _Move = tuple[_Names, _Names]  # layers that are left in float, and layers that find ranges at each run
 
@@ -296,8 +297,10 @@ class _Search:
             except (InvalidOnnxError, StaleCalibrationError):
                 return -math.inf  # What is left would need ranges that were not measured.
 
-        chosen, after = _fewest(list(steps.up_to(limit)), sqnr, wanted, self._stop)
-        if chosen is not None and after >= found.before + _LEAST_GAIN_DB:
+        choices = list(steps.up_to(limit))
+        index, after = fewest(choices, sqnr, wanted, self._stop)
+        if after >= found.before + _LEAST_GAIN_DB:
+            chosen = choices[index]
             placement, (in_float, dynamic) = self._placed(chosen), chosen.move
             found = replace(found, layers=in_float, dynamic=dynamic, after=after, slower=chosen.slower)
         return placement, found
@@ -374,12 +377,29 @@ def judge_of_worst(
     return sqnr, count
 
 
-def _fewest(
-    steps: Sequence[_Step], measured: Callable[[_Step, float], float], wanted: float, stop: Callable[[], bool]
-) -> tuple[_Step | None, float]:
-    """Return the first step that has the SQNR wanted, and its SQNR; the last one where none has."""
+def fewest(
+    steps: Sequence[Step],
+    measured: Callable[[Step, float], float],
+    wanted: float,
+    stop: Callable[[], bool],
+) -> tuple[int, float]:
+    """Return the index of the first step that has the SQNR wanted, and its SQNR; the last where none has.
+
+    Args:
+        steps: each with more layers in float than the one before.
+        measured: SQNR of a step, in dB; of one that surely has less than its second argument, any less.
+        wanted: in dB.
+        stop: once it says so, the best step until then is the result.
+
+    Example:
+        >>> fewest([10.0, 20.0, 30.0, 40.0], lambda step, _: step, 25.0, lambda: False)
+        (2, 30.0)
+
+    Edge case:
+        Without steps the index is -1, and the SQNR NaN.
+    """
     if not steps:
-        return None, math.nan
+        return -1, math.nan
     low, high = 0, len(steps) - 1
     found = measured(steps[high], -math.inf)
     # More layers in float hardly ever lose, so that halving finds the fewest in a few models.
@@ -390,4 +410,4 @@ def _fewest(
             high, found = middle, value
         else:
             low = middle + 1
-    return steps[high], found
+    return high, found

@@ -17,7 +17,7 @@ from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.storing import constant_bytes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.staged_model import StagedModel, cut_stages
+from ptq_cli.qdq.staged_model import Grid, StagedModel, cut_stages
 from ptq_cli.recover.output_noise import PieceInputs
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -86,7 +86,8 @@ def range_costs(
         depends on.
     """
     grids = {source: found for source, found in candidates.items() if len(found) > 1}
-    with _on_grids(float_model, plan, grids, trials) as model:
+    tensors = _tensors_of(float_model, plan, grids)
+    with _on_grids(float_model, {*plan.activations}, tensors, grids, trials) as model:
         grids = {source: grids[source] for source in model.tensors}
         costs = {source: np.zeros(len(found)) for source, found in grids.items()}
         each = sum(map(len, grids.values()))
@@ -118,20 +119,28 @@ def range_costs(
     return costs
 
 
-@contextmanager
-def _on_grids(
-    float_model: ir.Model, plan: Plan, grids: Mapping[str, Sequence[QuantParameters]], trials: Trials
-) -> Iterator["_ModelOnGrids"]:
-    """Give a float model whose tensors can be on grids, and threads for it."""
+def _tensors_of(float_model: ir.Model, plan: Plan, sources: Collection[str]) -> dict[str, list[str]]:
+    """Return the tensors of the main graph that are on the grid of each source."""
     own = {value.name for value in float_model.graph.inputs}
     own |= {value.name for node in float_model.graph for value in node.outputs}
     tensors: dict[str, list[str]] = {}
     for tensor, site in plan.activations.items():
-        if tensor in own and site.source in grids:
+        if tensor in own and site.source in sources:
             tensors.setdefault(site.source, []).append(tensor)
+    return tensors
+
+
+@contextmanager
+def _on_grids(
+    float_model: ir.Model,
+    cuts: Collection[str],
+    tensors: Mapping[str, Sequence[str]],
+    grids: Mapping[str, Sequence[Grid]],
+    trials: Trials,
+) -> Iterator["_ModelOnGrids"]:
+    """Give a float model whose tensors can be on grids, and threads for it."""
     with ThreadPoolExecutor(trials.threads, "ranges") as pool:
-        cuts = {*trials.cuts, *plan.activations}
-        yield _ModelOnGrids(float_model, cuts, tensors, grids, trials.known, pool)
+        yield _ModelOnGrids(float_model, {*trials.cuts, *cuts}, tensors, grids, trials.known, pool)
 
 
 def _size(running: Running) -> int:
@@ -166,7 +175,33 @@ def tensor_noise(
 
     Args: as of ``range_costs``, with the one grid of each source that is measured.
     """
-    with _on_grids(float_model, plan, {source: [grid] for source, grid in grids.items()}, trials) as model:
+    tensors = _tensors_of(float_model, plan, grids)
+    return _noise_of_each(float_model, {*plan.activations}, tensors, grids, pieces, trials)
+
+
+def noise_at_each_run(
+    float_model: ir.Model,
+    grids: Mapping[str, Callable[[Array], Array]],
+    pieces: Sequence[PieceInputs],
+    trials: Trials,
+) -> dict[str, float]:
+    """Return the noise share of the model's outputs with only one tensor on a grid found at each run.
+
+    Args: as of ``tensor_noise``; ``grids`` round the values of a tensor, by its name.
+    """
+    return _noise_of_each(float_model, grids, {name: [name] for name in grids}, grids, pieces, trials)
+
+
+def _noise_of_each(
+    float_model: ir.Model,
+    cuts: Collection[str],
+    tensors: Mapping[str, Sequence[str]],
+    grids: Mapping[str, Grid],
+    pieces: Sequence[PieceInputs],
+    trials: Trials,
+) -> dict[str, float]:
+    each = {source: [grid] for source, grid in grids.items()}
+    with _on_grids(float_model, cuts, tensors, each, trials) as model:
         running: Running = {source: [0] for source in model.tensors}
         costs, count = {source: np.zeros(1) for source in running}, len(running)
         for number, piece in enumerate(pieces):
@@ -244,7 +279,7 @@ class _ModelOnGrids:
         float_model: ir.Model,
         cuts: Collection[str],
         tensors: Mapping[str, Sequence[str]],
-        grids: Mapping[str, Sequence[QuantParameters]],
+        grids: Mapping[str, Sequence[Grid]],
         known: KnownCosts,
         pool: ThreadPoolExecutor,
     ) -> None:
@@ -276,6 +311,8 @@ class _ModelOnGrids:
     def _key(self, number: int, source: str, index: int) -> Hashable:
         grid = self._grids[source][index]
         tensors = tuple(self.tensors[source])
+        if not isinstance(grid, QuantParameters):
+            return self._cuts, number, tensors, grid
         return self._cuts, number, tensors, float(grid.scale), int(grid.zero_point), grid.format
 
     def _runs(

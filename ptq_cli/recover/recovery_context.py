@@ -26,9 +26,9 @@ from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
-from ptq_cli.recipe.check import are_plain
-from ptq_cli.recipe.declaration import AUTO
-from ptq_cli.recipe.recovery_rungs import exporting_rungs, recovery_rungs
+from ptq_cli.recipe.check import are_plain, has_plain_weights
+from ptq_cli.recipe.declaration import AUTO, DYNAMIC
+from ptq_cli.recipe.recovery_rungs import exporting_rungs, mode_of, recovery_rungs
 from ptq_cli.recipe.sections import ACCURACY, AmaxSettings
 from ptq_cli.recover.output_noise import NoiseJudge, Outputs, PieceInputs, model_sqnr
 from ptq_cli.recover.range_effects import KnownCosts, Trials
@@ -137,10 +137,11 @@ def escalates(resolved: Resolved) -> bool:
     Not if the recipe says itself how ranges and layers are decided.
     """
     recipe, target = resolved.recipe, resolved.target
+    is_dynamic = has_plain_weights(recipe.weights) and mode_of(recipe.activations) == DYNAMIC
     return (
         AUTO in recipe.recovery.rungs
         and not recovery_rungs(recipe.recovery)
-        and are_plain(recipe.weights, recipe.activations)
+        and (are_plain(recipe.weights, recipe.activations) or is_dynamic)
         and recipe.weights.bits in (None, BYTE)
         and recipe.amax == AmaxSettings()
         and not recipe.calibration.allow_nonfinite
