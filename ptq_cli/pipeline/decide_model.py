@@ -21,19 +21,21 @@ from ptq_cli.qdq.write.weight_quantizer import (
     in_memory,
 )
 from ptq_cli.recipe.check import are_plain
-from ptq_cli.recipe.declaration import IN_FLOAT, RANGES
+from ptq_cli.recipe.declaration import DYNAMIC, IN_FLOAT, RANGES
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import LATENCY
 from ptq_cli.recover.dynamic_layers import choose_dynamic_layers
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers
 from ptq_cli.recover.float_weights import choose_float_weights
+from ptq_cli.recover.goal import predicts_tokens
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import choose_ranges
 from ptq_cli.recover.recovery_context import RecoveryContext
 from ptq_cli.recover.recovery_effects import ChosenForms, FloatLayers, RangesByEffect
 from ptq_cli.setup.resolve import Resolved
 
+MOST_OF_WORK = 0.8  # share of MatMuls from which on ranges at each run are tried for all of them
 BYTES_REASON = "computes in float: in integers the file would be larger than the float model's"
 
 
@@ -130,7 +132,10 @@ def _recovered(
     goal = context.wanted_db if rungs else context.goal_db
     placement, forms = choose_forms(context, models, placement)
     found = replace(found, placement=placement, forms=forms, reached=forms.after)
-    for step in (_with_dynamic_in_float, _with_float_layers, _all_in_float):
+    # Of a model with rows of unlike size no few layers are to blame, and to rank them takes a minute.
+    is_of_tokens = predicts_tokens(models.source.graph)
+    first = () if is_of_tokens or models.asked.activations.mode == DYNAMIC else (_with_float_layers,)
+    for step in (*first, _at_each_run, _all_in_float):
         if found.reached >= goal or interruptions.stopped:
             break
         found = step(context, models, found, profile)
@@ -160,14 +165,33 @@ def _all_in_float(
     return replace(found, placement=placement, float_layers=layers, reached=reached)
 
 
-def _with_dynamic_in_float(
-    context: RecoveryContext, models: TrialModels, found: _Recovered, _profile: MachineProfile | None
+def _at_each_run(
+    context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile | None
 ) -> _Recovered:
+    """Find ranges at each run, and leave layers in float, those first whose activations cost the most.
+
+    Rows of unlike size share no range: a static model becomes a dynamic one where MatMuls are most of its work.
+    """
+    mode, placement = models.asked.activations.mode, found.placement
+    if mode != DYNAMIC:
+        if not _multiplies_matrices(context, models, placement.plan):
+            return found
+        placement = models.with_mode(DYNAMIC)
     with context.interruptions.rung() as stop:
-        placement, layers = choose_dynamic_layers(context, models, found.placement, stop)
-    if layers is None:
+        placement, layers = choose_dynamic_layers(context, models, placement, profile, stop)
+    if layers is None or layers.after < found.reached + LEAST_GAIN_DB:
+        models.with_mode(mode)
         return found
     return replace(found, placement=placement, float_layers=layers, reached=layers.after)
+
+
+def _multiplies_matrices(context: RecoveryContext, models: TrialModels, plan: Plan) -> bool:
+    """Tell whether layers that may find ranges at each run do most of the work of layers with weights."""
+    source = models.source
+    names = frozenset(dynamic_candidates(source.graph, plan, source.resolved.target))
+    work = multiply_accumulates(source.graph, context.data.one_size).counts
+    each = {site.node: work.get(site.node) or 0 for site in plan.weights}
+    return sum(each[name] for name in names & each.keys()) > MOST_OF_WORK * sum(each.values())
 
 
 def _with_float_layers(

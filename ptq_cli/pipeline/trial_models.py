@@ -135,6 +135,13 @@ class TrialModels:
         self.asked = replace(before, faster=faster, products=products)
         return self.without({}, ())
 
+    def with_mode(self, mode: str | None) -> Placement:
+        """Return the placement with another mode of activations, which what follows keeps."""
+        before = self._from_begin
+        self._from_begin = replace(before, activations=replace(before.activations, mode=mode))
+        self.asked = replace(self.asked, activations=self._from_begin.activations)
+        return self.without({}, ())
+
     def without(self, in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
         """Return a placement with more layers in float or with ranges at each run, and the ranges chosen."""
         asked = replace(self.asked, dynamic=dict.fromkeys(dynamic, ROW))

@@ -355,7 +355,7 @@ class StagedModel:
         """Return the outputs of the float model, whose tensors are ``base``, with some of them on grids."""
         tensors, touched = _Overlay(base), set(grids)
         for name, grid in grids.items():
-            tensors.made[name] = Held(_on_grid(self.floats(name, base[name]), grid))
+            tensors.made[name] = Held(on_grid(self.floats(name, base[name]), grid))
         for row in self._rows:
             steps = [(self.stages[index], self._floating[index]) for index in row.indices]
             # Stages in a row run as one, unless a tensor on a grid is made inside.
@@ -366,7 +366,7 @@ class StagedModel:
                     continue
                 made = self._run_form(stage.floating, session, tensors)
                 for name in set(made) & set(grids):
-                    made[name] = Held(_on_grid(self.floats(name, made[name]), grids[name]))
+                    made[name] = Held(on_grid(self.floats(name, made[name]), grids[name]))
                 tensors.made.update(made)
                 touched |= set(made)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
@@ -440,5 +440,6 @@ class _Overlay(dict[str, Held]):
         return self.made[name] if name in self.made else self._base[name]
 
 
-def _on_grid(values: Array, grid: Grid) -> Array:
+def on_grid(values: Array, grid: Grid) -> Array:
+    """Return real values, rounded to a grid."""
     return fake_quantize(values, grid) if isinstance(grid, QuantParameters) else grid(values)

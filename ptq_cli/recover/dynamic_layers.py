@@ -1,7 +1,7 @@
 """Layers that find ranges at each run, or compute in float: by what their activations cost for their work."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -9,18 +9,26 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.pair_operators import ROW_STEPS, SMALLEST
+from ptq_cli.placement.fastest_placement import MachineProfile
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.recipe.declaration import ROW
-from ptq_cli.recover.float_layers import FLOAT_REASON, JUDGED_ON, ModelMaker, fewest, judge_of_worst
+from ptq_cli.recover.float_layers import (
+    FLOAT_REASON,
+    JUDGED_ON,
+    RANK_WORK,
+    ModelMaker,
+    fewest,
+    judge_of_worst,
+)
 from ptq_cli.recover.output_noise import lowest_of_floats
-from ptq_cli.recover.range_effects import noise_at_each_run
-from ptq_cli.recover.recovery_context import RecoveryContext, few
+from ptq_cli.recover.range_effects import noise_at_each_run, noise_of_grids
+from ptq_cli.recover.recovery_context import RecoveryContext, few, sample_work
 from ptq_cli.recover.recovery_effects import FloatLayers
 
 _STAGE = "float"
 _LEAST_GAIN_DB = 0.5  # for less no layer is left in float
-_RANKED_ON = 2  # samples that what the activations of a layer cost is measured on
+FEW = 24  # tensors of a large model that are measured: those whose rows lose most
 
 
 @dataclass(frozen=True)
@@ -44,13 +52,18 @@ class GridOfRun:
 
 
 def choose_dynamic_layers(
-    context: RecoveryContext, models: ModelMaker, placement: Placement, stop: Callable[[], bool]
+    context: RecoveryContext,
+    models: ModelMaker,
+    placement: Placement,
+    profile: MachineProfile | None,
+    stop: Callable[[], bool],
 ) -> tuple[Placement, FloatLayers | None]:
     """Return the placement with as many layers in float as the goal takes, and what was done.
 
     One large value leaves the others of its row few steps. Layers that read one tensor change together;
     those whose activations cost most for their multiply-accumulates come first, up to all of them, which
-    takes as long as float. None of what was done if nothing finds ranges at each run.
+    takes as long as float. None of what was done if nothing finds ranges at each run. ``profile`` tells how
+    much faster integers are.
     """
     floats = context.float_model.load()
     readers = _readers(floats, placement)
@@ -64,17 +77,30 @@ def choose_dynamic_layers(
     def sqnr(names: Sequence[str], at_least: float) -> float:
         return judge(serialize(models.build(in_float(names))[0]), at_least=at_least)
 
+    dynamic = tuple(name for names in readers.values() for name in names)
     before = judge(serialize(models.build(placement)[0]))
-    found = FloatLayers(before=before, after=before, decided_by=count)
+    found = FloatLayers(dynamic=dynamic, before=before, after=before, decided_by=count)
     if before >= context.wanted_db:
         return placement, found
-    order = _by_worth(context, floats, readers, stop)
+    work = multiply_accumulates(floats, context.data.one_size).counts
+    order = _by_worth(context, floats, readers, work, stop)
     steps = [[name for names in order[:n] for name in names] for n in range(1, len(order) + 1)]
     index, after = fewest(steps, sqnr, context.wanted_db, stop)
     if after < before + _LEAST_GAIN_DB:
         return placement, found
     chosen = steps[index]
-    return in_float(chosen), FloatLayers(before=before, after=after, layers=tuple(chosen), decided_by=count)
+    done = replace(
+        found,
+        layers=tuple(chosen),
+        dynamic=tuple(name for name in dynamic if name not in chosen),
+        after=after,
+        slower=_share(chosen, dynamic, work) * (profile.floating / profile.integer - 1.0 if profile else 1.0),
+    )
+    return in_float(chosen), done
+
+
+def _share(some: Sequence[str], names: Sequence[str], work: Mapping[str, int | None]) -> float:
+    return sum(work.get(name) or 0 for name in some) / (1 + sum(work.get(name) or 0 for name in names))
 
 
 def _readers(model: ir.Model, placement: Placement) -> dict[tuple[str, str], list[str]]:
@@ -91,15 +117,21 @@ def _readers(model: ir.Model, placement: Placement) -> dict[tuple[str, str], lis
 def _by_worth(
     context: RecoveryContext,
     floats: ir.Model,
-    readers: dict[tuple[str, str], list[str]],
+    readers: Mapping[tuple[str, str], list[str]],
+    work: Mapping[str, int | None],
     stop: Callable[[], bool],
 ) -> list[list[str]]:
     """Return the layers that change together, those first whose activations cost most for their work."""
     data = context.data
-    pieces = few(data.samples[0].fit, data.inputs, _RANKED_ON)
+    pieces = few(data.samples[0].fit, data.inputs, 1)
     grids = {tensor: GridOfRun(granularity) for tensor, granularity in readers}
-    noise = noise_at_each_run(floats, grids, pieces, context.trials(_STAGE, stop))
-    work = multiply_accumulates(floats, data.one_size).counts
+    if len(grids) * sample_work(floats, pieces[0], data.inputs) > RANK_WORK:
+        lost = noise_of_grids(floats, grids, pieces[0])
+        grids = {
+            tensor: grids[tensor] for tensor in sorted(grids, key=lambda name: (-lost[name], name))[:FEW]
+        }
+    noise = dict.fromkeys((tensor for tensor, _ in readers), 0.0)
+    noise |= noise_at_each_run(floats, grids, pieces, context.trials(_STAGE, stop))
 
     def worth(item: tuple[str, str]) -> float:
         return noise[item[0]] / (1 + sum(work.get(name) or 0 for name in readers[item]))

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from ptq_cli.core.arithmetic import QuantParameters, fake_quantize
+from ptq_cli.core.arithmetic import QuantParameters
 from ptq_cli.core.progress import pooled_results
 from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.storing import constant_bytes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.staged_model import Grid, StagedModel, cut_stages
+from ptq_cli.qdq.staged_model import Grid, StagedModel, cut_stages, on_grid
 from ptq_cli.recover.output_noise import PieceInputs
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -222,19 +222,28 @@ def row_noise(
 
     Shares are of each row by itself: of the whole tensor, one huge row would hide that all others are lost.
     """
-    fed = {value.name for value in float_model.graph.inputs}
-    own = {value.name for node in float_model.graph for value in node.outputs}
-    taps = [name for name in plan.activations if name in own]
-    made = dict(zip(taps, Session(tap(float_model, taps), threads=1).run(piece), strict=True))
+    sources = {name: site.source for name, site in plan.activations.items() if site.source in grids}
     found: dict[str, float] = {}
-    for tensor in [*taps, *(name for name in plan.activations if name in fed)]:
-        source, array = plan.activations[tensor].source, made.get(tensor, piece.get(tensor))
-        if source in grids and array is not None and array.ndim and array.size:
+    each = noise_of_grids(float_model, {name: grids[source] for name, source in sources.items()}, piece)
+    for tensor, share in each.items():
+        found[sources[tensor]] = max(found.get(sources[tensor], 0.0), share)
+    return found
+
+
+def noise_of_grids(float_model: ir.Model, grids: Mapping[str, Grid], piece: PieceInputs) -> dict[str, float]:
+    """Return of each tensor how much of a row is noise on its grid; otherwise as ``row_noise``."""
+    own = {value.name for node in float_model.graph for value in node.outputs}
+    taps = [name for name in grids if name in own]
+    made = dict(zip(taps, Session(tap(float_model, taps), threads=1).run(piece), strict=True))
+    found = {}
+    for tensor, grid in grids.items():
+        array = made.get(tensor, piece.get(tensor))
+        if array is not None and array.ndim and array.size:
             rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
-            missed = fake_quantize(array, grids[source]).reshape(rows.shape) - rows
+            missed = on_grid(array, grid).astype(np.float64).reshape(rows.shape) - rows
             signal, noise = np.sum(rows**2, axis=1), np.sum(missed**2, axis=1)
             share = np.minimum(noise[signal > 0.0] / signal[signal > 0.0], 1.0)
-            found[source] = max(found.get(source, 0.0), float(share.mean()) if share.size else 0.0)
+            found[tensor] = float(share.mean()) if share.size else 0.0
     return found
 
 
