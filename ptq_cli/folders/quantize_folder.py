@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 from ptq_cli.core.documents import FileFormat, to_json
 from ptq_cli.core.errors import (
     ModelFolderError,
+    NothingGainedError,
     NothingToQuantizeError,
     OutputFileError,
 )
@@ -156,13 +157,13 @@ class _Making:
         self._files: dict[Path, Content] = {}
         self._waiting: PartialFolder | None = None
         self._keepers: list[PartialFolder | None] = []
-        self._refused: NothingToQuantizeError | None = None
+        self._refused: NothingToQuantizeError | NothingGainedError | None = None
 
     def add(self, item: FileRequest, make: Callable[[], MadeQuantization]) -> None:
-        """Quantize a file; a model of which nothing can be quantized stays float, so that none is missing."""
+        """Quantize a file; a model that gains nothing stays float, so that none is missing."""
         try:
             made = make()
-        except NothingToQuantizeError as error:
+        except (NothingToQuantizeError, NothingGainedError) as error:
             self._refused = error
             model = read_model(self._folder.path / item.file)
             self._made.append(_Made(asked=item, model=model, reason=error.message))

@@ -170,7 +170,7 @@ def _at_each_run(
 ) -> _Recovered:
     """Find ranges at each run, and leave layers in float, those first whose activations cost the most.
 
-    Rows of unlike size share no range: a static model becomes a dynamic one where MatMuls are most of its work.
+    Rows of unlike size share no range: a static model whose work is MatMuls becomes a dynamic one.
     """
     mode, placement = models.asked.activations.mode, found.placement
     if mode != DYNAMIC:

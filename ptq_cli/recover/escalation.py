@@ -1,6 +1,7 @@
 """A model whose worst output has less than the goal: the form of each recurrent layer comes first."""
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -20,12 +21,14 @@ from ptq_cli.recover.float_layers import (
 from ptq_cli.recover.output_noise import lowest_of_floats
 from ptq_cli.recover.recovery_context import RecoveryContext
 from ptq_cli.recover.recovery_effects import ChosenForms
+from ptq_cli.recover.rung_work import in_minutes
 
 # A layer computes in integers, multiplies integer weights as floats, or is left as it is. The first is the
 # fastest by far, and the second as large.
 COMPUTES_INTEGERS, COMPUTES_PRODUCTS, STAYS_FLOAT = "integers", "float with integer weights", "float"
 MOST_LAYERS = 12  # recurrent layers that are decided one by one: each takes up to two models more
 _CLEARLY_DB = 5.0  # above the goal, from which on few samples are enough
+_MODELS_TRIED = 12  # about, until one is good enough, with what ranks layers
 LEAST_GAIN_DB = 0.5  # what a slower or a larger form of all of them has to gain
 
 _Forms = Mapping[str, str]
@@ -51,6 +54,7 @@ def choose_forms(
     """
     floats = context.float_model.load()
     judge, count = judge_of_worst(context, floats, FEW_JUDGED, of=lowest_of_floats(floats))
+    begin = time.monotonic()
     made = serialize(models.build(placement)[0])
     before = judge(made)
     if before < context.goal_db + _CLEARLY_DB:  # Others may lose more than these few.
@@ -59,7 +63,7 @@ def choose_forms(
     if before < context.goal_db:
         context.tell(
             f"the worst output has {before:.1f} dB on {count} samples, below {context.goal_db:g} dB: "
-            "improving it (--recover none skips this)"
+            f"improving it, {_about(_MODELS_TRIED * (time.monotonic() - begin))}; --recover none skips this"
         )
     names = list(dict.fromkeys(site.node for site in placement.plan.weights if site.kernel))
     if before >= context.goal_db or not names:
@@ -135,6 +139,12 @@ class _FormSearch:
         self._context.progress(RunProgress("forms", done, self._most, number=done, runs=self._most))
         found = self._measured(self._measured.placed(forms))
         return found if not math.isnan(found) else -math.inf
+
+
+def _about(seconds: float) -> str:
+    if seconds >= 60:
+        return f"about {in_minutes(seconds)}"
+    return f"about {10 * math.ceil(seconds / 10)} s" if seconds > 5 else "some seconds"
 
 
 def _sized(names: list[str], plan: Plan, model: ir.Model) -> list[str]:

@@ -127,3 +127,23 @@ def test_states_that_are_always_zero_are_noticed(decided: Path, ptq: Ptq) -> Non
         np.savez(decided / "net.npz", x=noise(8, 64), state=state.astype(np.float32))
         made: Any = ptq("quantize net.onnx --data net.npz --run state --prefer size")
         assert made.status == 0 and (said in made.out) == is_said, made.err
+
+
+def test_a_file_of_a_folder_that_gains_nothing_stays_float(decided: Path, ptq: Ptq) -> None:
+    parts = decided / "parts"
+    parts.mkdir()
+    (parts / "large.onnx").write_bytes(
+        serialized(build(FAST, constants={"a": noise(512, 512), "b": noise(512, 512, seed=1)}))
+    )
+    small = TINY.replace("N,4] x", "N,512] x").replace("MatMul(x, w)", "MatMul(m, w)")
+    small = small.replace("float[4,4] w>", "float[1,4] w, int64[1] axes = {1}>").replace(
+        "{ [only]", "{ [mean] m = ReduceMean(x, axes) [only]"
+    )
+    (parts / "tiny.onnx").write_bytes(serialized(build(small, constants={"w": noise(1, 4)})))
+    np.savez(decided / "both.npz", x=noise(32, 512))
+    made = ptq("quantize parts --data both.npz --run run -o out")
+    assert made.status == 0, made.err
+    (tiny,), (large,) = ((decided / "out").glob(f"{name}*") for name in ("tiny", "large"))
+    assert operators(str(tiny)) == Counter(ReduceMean=1, MatMul=1)
+    assert operators(str(large))["QuantizeLinear"]
+    assert "int8 gains nothing for this model" in (decided / "run/folder.json").read_text()
