@@ -24,11 +24,11 @@ from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import DYNAMIC, IN_FLOAT, RANGES
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import LATENCY
-from ptq_cli.recover.dynamic_layers import choose_dynamic_layers
+from ptq_cli.recover.dynamic_layers import DynamicChoice
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
-from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers
+from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers, worst_output
 from ptq_cli.recover.float_weights import choose_float_weights
-from ptq_cli.recover.goal import predicts_tokens
+from ptq_cli.recover.goal import MORE_FOR_TOKENS_DB, predicts_tokens
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import choose_ranges
 from ptq_cli.recover.recovery_context import RecoveryContext
@@ -129,12 +129,12 @@ def _recovered(
     if is_only_asked or interruptions.stopped or models.source.float_model.is_apart:
         return found
     models.ranged = placement
-    goal = context.wanted_db if rungs else context.goal_db
+    more = MORE_FOR_TOKENS_DB if predicts_tokens(models.source.graph) else 0.0
+    goal = context.wanted_db if rungs else context.goal_db + more
     placement, forms = choose_forms(context, models, placement)
     found = replace(found, placement=placement, forms=forms, reached=forms.after)
     # Of a model with rows of unlike size no few layers are to blame, and to rank them takes a minute.
-    is_of_tokens = predicts_tokens(models.source.graph)
-    first = () if is_of_tokens or models.asked.activations.mode == DYNAMIC else (_with_float_layers,)
+    first = () if more or models.asked.activations.mode == DYNAMIC else (_with_float_layers,)
     for step in (*first, _at_each_run, _all_in_float):
         if found.reached >= goal or interruptions.stopped:
             break
@@ -177,12 +177,15 @@ def _at_each_run(
         if not _multiplies_matrices(context, models, placement.plan):
             return found
         placement = models.with_mode(DYNAMIC)
+    more = MORE_FOR_TOKENS_DB if predicts_tokens(models.source.graph) else 0.0
     with context.interruptions.rung() as stop:
-        placement, layers = choose_dynamic_layers(context, models, placement, profile, stop)
-    if layers is None or layers.after < found.reached + LEAST_GAIN_DB:
+        choice = DynamicChoice(context, models, profile, stop)
+        placement, layers = choice.layers(placement, context.wanted_db + more)
+        reached = worst_output(context, models.build(placement)[0]) if layers is not None else -math.inf
+    if reached < found.reached + LEAST_GAIN_DB:
         models.with_mode(mode)
         return found
-    return replace(found, placement=placement, float_layers=layers, reached=layers.after)
+    return replace(found, placement=placement, float_layers=layers, reached=reached)
 
 
 def _multiplies_matrices(context: RecoveryContext, models: TrialModels, plan: Plan) -> bool:

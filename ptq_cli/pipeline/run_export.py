@@ -323,7 +323,7 @@ def _context(source: CalibratedModel, data: RecoveryData, *, keeps_on_interrupt:
         interruptions=Interruptions(source.progress, asked=keeps_on_interrupt),
         checkpoint=source.run.recovery_checkpoint if is_resumable else None,
         every=resolved.recipe.runtime.checkpoint_every,
-        goal_db=goal_of(resolved.recipe, source.graph),
+        goal_db=goal_of(resolved.recipe),
     )
 
 

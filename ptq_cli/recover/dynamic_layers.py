@@ -7,7 +7,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
-from ptq_cli.models.files.stored import serialize
 from ptq_cli.models.pair_operators import ROW_STEPS, SMALLEST
 from ptq_cli.placement.fastest_placement import MachineProfile
 from ptq_cli.placement.placed_graph import Placement
@@ -15,19 +14,17 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.recipe.declaration import ROW
 from ptq_cli.recover.float_layers import (
     FLOAT_REASON,
-    JUDGED_ON,
     RANK_WORK,
     ModelMaker,
     fewest,
-    judge_of_worst,
 )
-from ptq_cli.recover.output_noise import lowest_of_floats
-from ptq_cli.recover.range_effects import noise_at_each_run, noise_of_grids
-from ptq_cli.recover.recovery_context import RecoveryContext, few, sample_work
+from ptq_cli.recover.range_effects import FloatOnGrids, noise_at_each_run, noise_of_grids
+from ptq_cli.recover.recovery_context import RecoveryContext, few, one_sample, sample_work
 from ptq_cli.recover.recovery_effects import FloatLayers
 
 _STAGE = "float"
 _LEAST_GAIN_DB = 0.5  # for less no layer is left in float
+_MEASURED_ON = 4  # samples, of a model that is not large
 FEW = 24  # tensors of a large model that are measured: those whose rows lose most
 
 
@@ -51,56 +48,91 @@ class GridOfRun:
         return rounded
 
 
-def choose_dynamic_layers(
-    context: RecoveryContext,
-    models: ModelMaker,
-    placement: Placement,
-    profile: MachineProfile | None,
-    stop: Callable[[], bool],
-) -> tuple[Placement, FloatLayers | None]:
-    """Return the placement with as many layers in float as the goal takes, and what was done.
+class DynamicChoice:
+    """The search for the fewest layers in float of a model whose ranges are found at each run.
 
     One large value leaves the others of its row few steps. Layers that read one tensor change together;
     those whose activations cost most for their multiply-accumulates come first, up to all of them, which
-    takes as long as float. None of what was done if nothing finds ranges at each run. ``profile`` tells how
-    much faster integers are.
+    takes as long as float. All is measured in the float model, with the other activations on their grids.
+    ``profile`` tells how much faster integers are.
     """
-    floats = context.float_model.load()
-    readers = _readers(floats, placement)
-    if not readers:
-        return placement, None
-    judge, count = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
 
-    def in_float(names: Sequence[str]) -> Placement:
-        return models.without(dict.fromkeys(names, FLOAT_REASON), ())
+    def __init__(
+        self,
+        context: RecoveryContext,
+        models: ModelMaker,
+        profile: MachineProfile | None,
+        stop: Callable[[], bool],
+    ) -> None:
+        self._context, self._models, self._profile, self._stop = context, models, profile, stop
+        self._floats = context.float_model.load()
+        self._work = multiply_accumulates(self._floats, context.data.one_size).counts
 
-    def sqnr(names: Sequence[str], at_least: float) -> float:
-        return judge(serialize(models.build(in_float(names))[0]), at_least=at_least)
+    def layers(self, placement: Placement, wanted_db: float) -> tuple[Placement, FloatLayers | None]:
+        """Return the placement that has what is wanted but for what weights lose, and what was done.
 
-    dynamic = tuple(name for names in readers.values() for name in names)
-    before = judge(serialize(models.build(placement)[0]))
-    found = FloatLayers(dynamic=dynamic, before=before, after=before, decided_by=count)
-    if before >= context.wanted_db:
-        return placement, found
-    work = multiply_accumulates(floats, context.data.one_size).counts
-    order = _by_worth(context, floats, readers, work, stop)
-    steps = [[name for names in order[:n] for name in names] for n in range(1, len(order) + 1)]
-    index, after = fewest(steps, sqnr, context.wanted_db, stop)
-    if after < before + _LEAST_GAIN_DB:
-        return placement, found
-    chosen = steps[index]
-    done = replace(
-        found,
-        layers=tuple(chosen),
-        dynamic=tuple(name for name in dynamic if name not in chosen),
-        after=after,
-        slower=_share(chosen, dynamic, work) * (profile.floating / profile.integer - 1.0 if profile else 1.0),
-    )
-    return in_float(chosen), done
+        None of what was done if nothing finds ranges at each run.
+        """
+        readers = _readers(self._floats, placement)
+        if not readers:
+            return placement, None
+        dynamic = tuple(name for names in readers.values() for name in names)
+        grids = {tensor: GridOfRun(granularity) for tensor, granularity in readers}
+        pieces = self._pieces(len(grids))
+        model = FloatOnGrids(self._floats, grids, pieces)
+        before = model.sqnr_db(grids)
+        found = FloatLayers(dynamic=dynamic, before=before, after=before, decided_by=len(pieces))
+        if before >= wanted_db or self._stop():
+            return placement, found
+        order = self._by_worth(readers, grids, pieces[:1])
 
+        def sqnr(count: int, _at_least: float) -> float:
+            return model.sqnr_db({item[0]: grids[item[0]] for item in order[count:]})
 
-def _share(some: Sequence[str], names: Sequence[str], work: Mapping[str, int | None]) -> float:
-    return sum(work.get(name) or 0 for name in some) / (1 + sum(work.get(name) or 0 for name in names))
+        index, after = fewest(range(1, len(order) + 1), sqnr, wanted_db, self._stop)
+        if after < before + _LEAST_GAIN_DB:
+            return placement, found
+        chosen = [name for item in order[: index + 1] for name in readers[item]]
+        profile = self._profile
+        gained = profile.floating / profile.integer - 1.0 if profile is not None else 1.0
+        done = replace(
+            found,
+            layers=tuple(chosen),
+            dynamic=tuple(name for name in dynamic if name not in chosen),
+            after=after,
+            slower=gained * self._products(chosen) / (1 + self._products(dynamic)),
+        )
+        return self._models.without(dict.fromkeys(chosen, FLOAT_REASON), ()), done
+
+    def _pieces(self, tensors: int) -> list[dict[str, Array]]:
+        """Return samples, in pieces of one: fewer where ranking the tensors takes long."""
+        data = self._context.data
+        work = tensors * sample_work(self._floats, data.samples[0].fit[0], data.inputs)
+        pieces = few(data.samples[0].fit, data.inputs, 1 if work > RANK_WORK else _MEASURED_ON)
+        return [one for piece in pieces for one in (one_sample(piece, data.inputs) or [piece])]
+
+    def _products(self, names: Sequence[str]) -> int:
+        return sum(self._work.get(name) or 0 for name in names)
+
+    def _by_worth(
+        self,
+        readers: Mapping[tuple[str, str], list[str]],
+        grids: Mapping[str, GridOfRun],
+        pieces: Sequence[dict[str, Array]],
+    ) -> list[tuple[str, str]]:
+        """Return what layers read, those first whose activations cost most for the work of their readers."""
+        data, measured = self._context.data, dict(grids)
+        if len(grids) * sample_work(self._floats, pieces[0], data.inputs) > RANK_WORK:
+            lost = noise_of_grids(self._floats, grids, pieces[0])
+            worst = sorted(grids, key=lambda tensor: (-lost.get(tensor, 0.0), tensor))[:FEW]
+            measured = {tensor: grids[tensor] for tensor in worst}
+        trials = self._context.trials(_STAGE, self._stop)
+        noise = noise_at_each_run(self._floats, measured, pieces, trials)
+
+        def worth(item: tuple[str, str]) -> float:
+            return noise.get(item[0], 0.0) / (1 + self._products(readers[item]))
+
+        return sorted(readers, key=lambda item: (-worth(item), item))
 
 
 def _readers(model: ir.Model, placement: Placement) -> dict[tuple[str, str], list[str]]:
@@ -112,28 +144,3 @@ def _readers(model: ir.Model, placement: Placement) -> dict[tuple[str, str], lis
         if node.name in dynamic and source is not None:
             found.setdefault((source.name or "", dynamic[node.name]), []).append(node.name)
     return found
-
-
-def _by_worth(
-    context: RecoveryContext,
-    floats: ir.Model,
-    readers: Mapping[tuple[str, str], list[str]],
-    work: Mapping[str, int | None],
-    stop: Callable[[], bool],
-) -> list[list[str]]:
-    """Return the layers that change together, those first whose activations cost most for their work."""
-    data = context.data
-    pieces = few(data.samples[0].fit, data.inputs, 1)
-    grids = {tensor: GridOfRun(granularity) for tensor, granularity in readers}
-    if len(grids) * sample_work(floats, pieces[0], data.inputs) > RANK_WORK:
-        lost = noise_of_grids(floats, grids, pieces[0])
-        grids = {
-            tensor: grids[tensor] for tensor in sorted(grids, key=lambda name: (-lost[name], name))[:FEW]
-        }
-    noise = dict.fromkeys((tensor for tensor, _ in readers), 0.0)
-    noise |= noise_at_each_run(floats, grids, pieces, context.trials(_STAGE, stop))
-
-    def worth(item: tuple[str, str]) -> float:
-        return noise[item[0]] / (1 + sum(work.get(name) or 0 for name in readers[item]))
-
-    return [readers[item] for item in sorted(readers, key=lambda item: (-worth(item), item))]

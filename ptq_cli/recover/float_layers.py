@@ -353,6 +353,13 @@ def reached_accuracy(context: RecoveryContext, made: DecidedModel, *, again: boo
     return ReachedAccuracy(sqnr_db=found, goal_db=context.goal_db, samples=count)
 
 
+def worst_output(context: RecoveryContext, model: ir.Model) -> float:
+    """Return the SQNR of a quantized model's worst output on the samples that judge, in dB."""
+    floats = context.float_model.load()
+    judge, _ = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
+    return judge(serialize(model))
+
+
 def judge_of_worst(
     context: RecoveryContext,
     floats: ir.Model,

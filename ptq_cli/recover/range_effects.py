@@ -17,8 +17,8 @@ from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.storing import constant_bytes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.staged_model import Grid, StagedModel, cut_stages, on_grid
-from ptq_cli.recover.output_noise import PieceInputs
+from ptq_cli.qdq.staged_model import Grid, StagedModel, Tensors, cut_stages, on_grid
+from ptq_cli.recover.output_noise import Noise, PieceInputs, lowest_of, noise_of
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
@@ -192,6 +192,34 @@ def noise_at_each_run(
     return _noise_of_each(float_model, grids, {name: [name] for name in grids}, grids, pieces, trials)
 
 
+class FloatOnGrids:
+    """The float model with tensors on grids found at each run: the noise of its outputs on some pieces."""
+
+    def __init__(
+        self, float_model: ir.Model, tensors: Collection[str], pieces: Sequence[PieceInputs]
+    ) -> None:
+        self._staged, self._outputs = _staged(float_model, tensors)
+        self._bases = [self._staged.run(piece, quantized=False) for piece in pieces]
+
+    def sqnr_db(self, grids: Mapping[str, Grid]) -> float:
+        """SQNR of the worst output with these tensors on their grids."""
+        return lowest_of([self._noise(base, grids) for base in self._bases])
+
+    def _noise(self, base: Tensors, grids: Mapping[str, Grid]) -> Noise:
+        found = self._staged.on_grids(grids, base)
+        wanted = [self._staged.floats(name, base[name]) for name in self._outputs]
+        return noise_of(wanted, [found[name] for name in self._outputs])
+
+
+def _staged(model: ir.Model, cuts: Collection[str]) -> tuple[StagedModel, list[str]]:
+    """Return a float model that is cut at some tensors, and its outputs."""
+    outputs = [value.name or "" for value in model.graph.outputs if value.const_value is None]
+    staged = StagedModel(cut_stages(TwinGraphs(model, model), (), cuts), {}, outputs[0], outputs)
+    if constant_bytes(model) <= JOINED_BYTES:
+        staged.join(model)
+    return staged, outputs
+
+
 def _noise_of_each(
     float_model: ir.Model,
     cuts: Collection[str],
@@ -294,7 +322,7 @@ class _ModelOnGrids:
     ) -> None:
         self._model, self._cuts, self.tensors, self._grids = float_model, frozenset(cuts), tensors, grids
         self._known, self._pool = known, pool
-        self._staged: StagedModel | None = None
+        self._staged: tuple[StagedModel, list[str]] | None = None
 
     def measure(
         self,
@@ -329,14 +357,9 @@ class _ModelOnGrids:
     ) -> list[float]:
         if not tasks:
             return []
-        graph = self._model
-        outputs = [value.name or "" for value in graph.graph.outputs if value.const_value is None]
         if self._staged is None:
-            stages = cut_stages(TwinGraphs(graph, graph), (), self._cuts)
-            self._staged = StagedModel(stages, {}, outputs[0], outputs)
-            if constant_bytes(graph) <= JOINED_BYTES:
-                self._staged.join(graph)
-        staged = self._staged
+            self._staged = _staged(self._model, self._cuts)
+        staged, outputs = self._staged
         base = staged.run(piece, quantized=False)
         wanted = {name: staged.floats(name, base[name]) for name in outputs}
 
