@@ -14,6 +14,7 @@ from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.recipe.declaration import ROW
 from ptq_cli.recover.float_layers import (
     FLOAT_REASON,
+    LOUD,
     RANK_WORK,
     ModelMaker,
     fewest,
@@ -25,7 +26,6 @@ from ptq_cli.recover.recovery_effects import FloatLayers
 _STAGE = "float"
 _LEAST_GAIN_DB = 0.5  # for less no layer is left in float
 _MEASURED_ON = 4  # samples, of a model that is not large
-FEW = 24  # tensors of a large model that are measured: those whose rows lose most
 
 
 @dataclass(frozen=True)
@@ -121,18 +121,17 @@ class DynamicChoice:
         pieces: Sequence[dict[str, Array]],
     ) -> list[tuple[str, str]]:
         """Return what layers read, those first whose activations cost most for the work of their readers."""
-        data, measured = self._context.data, dict(grids)
-        if len(grids) * sample_work(self._floats, pieces[0], data.inputs) > RANK_WORK:
-            lost = noise_of_grids(self._floats, grids, pieces[0])
-            worst = sorted(grids, key=lambda tensor: (-lost.get(tensor, 0.0), tensor))[:FEW]
-            measured = {tensor: grids[tensor] for tensor in worst}
+        lost = noise_of_grids(self._floats, grids, pieces[0])
+        worst = sorted(grids, key=lambda tensor: (-lost.get(tensor, 0.0), tensor))
+        measured = {tensor: grids[tensor] for tensor in worst[:LOUD]}
         trials = self._context.trials(_STAGE, self._stop)
         noise = noise_at_each_run(self._floats, measured, pieces, trials)
 
-        def worth(item: tuple[str, str]) -> float:
-            return noise.get(item[0], 0.0) / (1 + self._products(readers[item]))
+        def worth(item: tuple[str, str]) -> tuple[float, float]:
+            work = 1 + self._products(readers[item])
+            return -noise.get(item[0], 0.0) / work, -lost.get(item[0], 0.0) / work
 
-        return sorted(readers, key=lambda item: (-worth(item), item))
+        return sorted(readers, key=lambda item: (*worth(item), item))
 
 
 def _readers(model: ir.Model, placement: Placement) -> dict[tuple[str, str], list[str]]:
