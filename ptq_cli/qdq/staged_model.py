@@ -24,7 +24,7 @@ from ptq_cli.qdq.read.twin_graphs import ActivationPair, TwinGraphs, part_of, re
 from ptq_cli.runtime.session import PREPACKED, Session
 
 # Parameters of a tensor, or what puts its values on a grid that follows from them.
-Grid = QuantParameters | Callable[[Array], Array]
+TensorGrid = QuantParameters | Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
@@ -351,7 +351,7 @@ class StagedModel:
         tensors = self._changed_tensors(layer, base, quantized=True)
         return {name: self.floats(name, tensors[name]) for name in self._outputs}
 
-    def on_grids(self, grids: Mapping[str, Grid], base: Tensors) -> dict[str, Array]:
+    def on_grids(self, grids: Mapping[str, TensorGrid], base: Tensors) -> dict[str, Array]:
         """Return the outputs of the float model, whose tensors are ``base``, with some of them on grids."""
         tensors, touched = _Overlay(base), set(grids)
         for name, grid in grids.items():
@@ -440,6 +440,6 @@ class _Overlay(dict[str, Held]):
         return self.made[name] if name in self.made else self._base[name]
 
 
-def on_grid(values: Array, grid: Grid) -> Array:
+def on_grid(values: Array, grid: TensorGrid) -> Array:
     """Return real values, rounded to a grid."""
     return fake_quantize(values, grid) if isinstance(grid, QuantParameters) else grid(values)

@@ -24,6 +24,8 @@ from ptq_cli.recover.recovery_context import RecoveryContext, few, one_sample, s
 from ptq_cli.recover.recovery_effects import FloatLayers
 
 _STAGE = "float"
+_Read = tuple[str, str]  # a tensor that layers read, and the granularity of its scales
+_MOST_SPARED = 8  # of the layers with the most work, how many are looked at again
 _LEAST_GAIN_DB = 0.5  # for less no layer is left in float
 _MEASURED_ON = 4  # samples, of a model that is not large
 
@@ -86,13 +88,18 @@ class DynamicChoice:
             return placement, found
         order = self._by_worth(readers, grids, pieces[:1])
 
+        def sqnr_without(items: Sequence[_Read]) -> float:
+            return model.sqnr_db({item[0]: grids[item[0]] for item in order if item not in items})
+
         def sqnr(count: int, _at_least: float) -> float:
-            return model.sqnr_db({item[0]: grids[item[0]] for item in order[count:]})
+            return sqnr_without(order[:count])
 
         index, after = fewest(range(1, len(order) + 1), sqnr, wanted_db, self._stop)
         if after < before + _LEAST_GAIN_DB:
             return placement, found
-        chosen = [name for item in order[: index + 1] for name in readers[item]]
+        kept = self._needed(order[: index + 1], readers, lambda items: sqnr_without(items) >= wanted_db)
+        after = sqnr_without(kept)
+        chosen = [name for item in kept for name in readers[item]]
         profile = self._profile
         gained = profile.floating / profile.integer - 1.0 if profile is not None else 1.0
         done = replace(
@@ -111,15 +118,28 @@ class DynamicChoice:
         pieces = few(data.samples[0].fit, data.inputs, 1 if work > RANK_WORK else _MEASURED_ON)
         return [one for piece in pieces for one in (one_sample(piece, data.inputs) or [piece])]
 
+    def _needed(
+        self,
+        items: Sequence[_Read],
+        readers: Mapping[_Read, list[str]],
+        is_enough: Callable[[Sequence[_Read]], bool],
+    ) -> Sequence[_Read]:
+        """Return what is left in float without those of much work that the rest does not need."""
+        for item in sorted(items, key=lambda item: (-self._products(readers[item]), item))[:_MOST_SPARED]:
+            others = [other for other in items if other != item]
+            if others and not self._stop() and is_enough(others):
+                items = others
+        return items
+
     def _products(self, names: Sequence[str]) -> int:
         return sum(self._work.get(name) or 0 for name in names)
 
     def _by_worth(
         self,
-        readers: Mapping[tuple[str, str], list[str]],
+        readers: Mapping[_Read, list[str]],
         grids: Mapping[str, GridOfRun],
         pieces: Sequence[dict[str, Array]],
-    ) -> list[tuple[str, str]]:
+    ) -> list[_Read]:
         """Return what layers read, those first whose activations cost most for the work of their readers."""
         lost = noise_of_grids(self._floats, grids, pieces[0])
         worst = sorted(grids, key=lambda tensor: (-lost.get(tensor, 0.0), tensor))
@@ -127,17 +147,17 @@ class DynamicChoice:
         trials = self._context.trials(_STAGE, self._stop)
         noise = noise_at_each_run(self._floats, measured, pieces, trials)
 
-        def worth(item: tuple[str, str]) -> tuple[float, float]:
+        def worth(item: _Read) -> tuple[float, float]:
             work = 1 + self._products(readers[item])
             return -noise.get(item[0], 0.0) / work, -lost.get(item[0], 0.0) / work
 
         return sorted(readers, key=lambda item: (*worth(item), item))
 
 
-def _readers(model: ir.Model, placement: Placement) -> dict[tuple[str, str], list[str]]:
+def _readers(model: ir.Model, placement: Placement) -> dict[_Read, list[str]]:
     """Return the layers of the main graph with ranges at each run, by what they read and its granularity."""
     dynamic = {site.node: site.dynamic for site in placement.plan.weights if site.dynamic}
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[_Read, list[str]] = {}
     for node in model.graph:
         source = node.inputs[0] if node.inputs else None
         if node.name in dynamic and source is not None:

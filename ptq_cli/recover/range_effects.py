@@ -17,7 +17,7 @@ from ptq_cli.core.tensors import Array, is_array
 from ptq_cli.models.files.storing import constant_bytes
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.qdq.staged_model import Grid, StagedModel, Tensors, cut_stages, on_grid
+from ptq_cli.qdq.staged_model import StagedModel, TensorGrid, Tensors, cut_stages, on_grid
 from ptq_cli.recover.output_noise import Noise, PieceInputs, lowest_of, noise_of
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
@@ -135,7 +135,7 @@ def _on_grids(
     float_model: ir.Model,
     cuts: Collection[str],
     tensors: Mapping[str, Sequence[str]],
-    grids: Mapping[str, Sequence[Grid]],
+    grids: Mapping[str, Sequence[TensorGrid]],
     trials: Trials,
 ) -> Iterator["_ModelOnGrids"]:
     """Give a float model whose tensors can be on grids, and threads for it."""
@@ -201,11 +201,11 @@ class FloatOnGrids:
         self._staged, self._outputs = _staged(float_model, tensors)
         self._bases = [self._staged.run(piece, quantized=False) for piece in pieces]
 
-    def sqnr_db(self, grids: Mapping[str, Grid]) -> float:
+    def sqnr_db(self, grids: Mapping[str, TensorGrid]) -> float:
         """SQNR of the worst output with these tensors on their grids."""
         return lowest_of([self._noise(base, grids) for base in self._bases])
 
-    def _noise(self, base: Tensors, grids: Mapping[str, Grid]) -> Noise:
+    def _noise(self, base: Tensors, grids: Mapping[str, TensorGrid]) -> Noise:
         found = self._staged.on_grids(grids, base)
         wanted = [self._staged.floats(name, base[name]) for name in self._outputs]
         return noise_of(wanted, [found[name] for name in self._outputs])
@@ -224,7 +224,7 @@ def _noise_of_each(
     float_model: ir.Model,
     cuts: Collection[str],
     tensors: Mapping[str, Sequence[str]],
-    grids: Mapping[str, Grid],
+    grids: Mapping[str, TensorGrid],
     pieces: Sequence[PieceInputs],
     trials: Trials,
 ) -> dict[str, float]:
@@ -258,7 +258,9 @@ def row_noise(
     return found
 
 
-def noise_of_grids(float_model: ir.Model, grids: Mapping[str, Grid], piece: PieceInputs) -> dict[str, float]:
+def noise_of_grids(
+    float_model: ir.Model, grids: Mapping[str, TensorGrid], piece: PieceInputs
+) -> dict[str, float]:
     """Return of each tensor how much of a row is noise on its grid; otherwise as ``row_noise``."""
     own = {value.name for node in float_model.graph for value in node.outputs}
     taps = [name for name in grids if name in own]
@@ -316,7 +318,7 @@ class _ModelOnGrids:
         float_model: ir.Model,
         cuts: Collection[str],
         tensors: Mapping[str, Sequence[str]],
-        grids: Mapping[str, Sequence[Grid]],
+        grids: Mapping[str, Sequence[TensorGrid]],
         known: KnownCosts,
         pool: ThreadPoolExecutor,
     ) -> None:
