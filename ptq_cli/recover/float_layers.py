@@ -34,7 +34,7 @@ _LEAST_SPARE = 0.1  # share of the time that may be added though float is no slo
 BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
 FLOAT_REASON = "computes in float: its integers cost the outputs more than they save time"
 
-Choice = TypeVar("Choice")
+Attempt = TypeVar("Attempt")
 _Names = tuple[str, ...]
 _Move = tuple[_Names, _Names]  # layers that are left in float, and layers that find ranges at each run
 
@@ -385,8 +385,8 @@ def judge_of_worst(
 
 
 def fewest(
-    steps: Sequence[Choice],
-    measured: Callable[[Choice, float], float],
+    steps: Sequence[Attempt],
+    measured: Callable[[Attempt, float], float],
     wanted: float,
     stop: Callable[[], bool],
 ) -> tuple[int, float]:

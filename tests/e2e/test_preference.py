@@ -164,28 +164,3 @@ def test_of_layers_with_ranges_at_each_run_the_one_with_huge_values_computes_in_
     assert operators(result["output"])["MatMulInteger"] == 1
     assert (result["float_layers"]["layers"], result["float_layers"]["dynamic"]) == (["first"], ["second"])
     assert result["accuracy"]["sqnr_db"] >= 20.0 > result["float_layers"]["before"]
-
-
-TOKENS = """(int64[N,16] ids) => (float[N,16,256] logits)
-<float[256,64] table, float[64,256] a, float[256,64] b, float[64,256] head, float[64] ones> {
-  [embed] e = Gather(table, ids) [wide] c = MatMul(e, a) [relu] d = Relu(c) [narrow] f = MatMul(d, b)
-  [residual] g = Add(e, f) [norm] h = LayerNormalization(g, ones) [head] logits = MatMul(h, head)
-}"""
-
-
-def test_static_logits_below_the_goal_find_ranges_at_each_run(decided: Path, ptq: Ptq) -> None:
-    table = noise(256, 64)
-    table[0] *= 1000.0  # The first token of each text has a range that leaves all others no step.
-    ids = np.random.default_rng(0).integers(1, 256, (32, 16))
-    ids[:, 0] = 0
-    arrays = {
-        "a": noise(64, 256),
-        "b": noise(256, 64, seed=1) / 64,
-        "head": noise(64, 256, seed=2),
-        "ones": np.ones(64),
-    }
-    (decided / "net.onnx").write_bytes(serialized(build(TOKENS, constants={"table": table, **arrays})))
-    np.savez(decided / "net.npz", ids=ids)
-    result = json.loads(ptq("quantize net.onnx --data net.npz --run run --json").out)["export"]
-    assert operators(result["output"])["MatMulInteger"] >= 2
-    assert result["accuracy"]["sqnr_db"] >= 20.0
