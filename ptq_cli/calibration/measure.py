@@ -50,8 +50,7 @@ class CheckpointWriter:
 def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = False) -> Provenance:
     """Provenance after further batches of its one shard; finished, the whole of a set has no share.
 
-    Raises:
-        ValueError: the provenance is not of exactly one shard.
+    Raises: ValueError: the provenance is not of exactly one shard.
     """
     share = begun.share
     if share is None or len(share.batches) != 1:

@@ -288,8 +288,7 @@ def _told_apart(devices: Sequence[DeviceAnswer]) -> tuple[DeviceAnswer, ...]:
 def write_answers(found: DeviceAnswers, run: RunDirectory) -> tuple[Path, ...]:
     """Show what devices gave on the page of a run's report, and return which files were written.
 
-    Edge case:
-        A run without a report of this model is left as it is.
+    Edge case: A run without a report of this model is left as it is.
     """
     files = page_with_devices(found, run)
     write_together(files)

@@ -261,9 +261,8 @@ def compare_optimized(
     ``grids`` has the scale of each output that is quantized. As it is written, the graph runs with ONNX
     Runtime, without optimizations.
 
-    Edge case:
-        NaN in both is not a difference; NaN in one of them, or another shape, is an infinite one. Outputs of
-        other integers than a quantized output's, of booleans, and sequences are ignored.
+    Edge case: NaN in both is not a difference; NaN in one of them, or another shape, is an infinite one.
+        Outputs of other integers than a quantized output's, of booleans, and sequences are ignored.
     """
     stage = "comparing outputs"
     progress(Progress(stage, 0, None))

@@ -266,8 +266,7 @@ def by_operator(nodes: Sequence[NodeTime]) -> tuple[OperatorSummary, ...]:
 def growth(first: Sequence[NodeTime], other: Sequence[NodeTime]) -> tuple[tuple[str, float], ...]:
     """The types of operators that take longer in another model than in the first, and by how much.
 
-    Units:
-        microseconds; the largest difference first.
+    Units: microseconds; the largest difference first.
     """
     before = {item.operator: item.microseconds for item in by_operator(first)}
     more = {item.operator: item.microseconds - before.get(item.operator, 0.0) for item in by_operator(other)}

@@ -43,8 +43,7 @@ def reader_bounds(
     Values beyond may be clipped to them: that moves the result of no reader by more than ``_STEPS`` of its
     own grid, which it is rounded to anyway. A result that stays float moves by nothing.
 
-    Edge case:
-        A tensor that anything else reads, or that is an output of the model, has no bounds.
+    Edge case: A tensor that anything else reads, or that is an output of the model, has no bounds.
     """
     values = {value.name or "": value for value in every_value(model.graph)}
     found: dict[str, ReaderBounds] = {}
@@ -198,8 +197,7 @@ def decide_activations(
 
     ``within`` has the bounds of some sources, of scaled quantizers alone.
 
-    Raises:
-        MissingStatisticError: a method needs statistics that were not kept.
+    Raises: MissingStatisticError: a method needs statistics that were not kept.
     """
     decisions: dict[str, Decision] = {}
     for site in plan.activations.values():

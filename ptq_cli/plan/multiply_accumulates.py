@@ -204,9 +204,8 @@ def multiply_accumulates(
     Without ``sizes`` of inputs they are assumed as in ``bind_shapes``, and listed; ``measured`` are shapes of
     computed tensors that a run recorded.
 
-    Edge case:
-        If a size is known only when the model runs, the count is None, with the reason. Layers of a Loop or
-        Scan count once for each step; both branches of an If count, although one of them is taken.
+    Edge case: If a size is known only when the model runs, the count is None, with the reason. Layers of a
+        Loop or Scan count once for each step; both branches of an If count, although one of them is taken.
     """
     bound = bind_shapes(model, sizes)
     shapes = {**bound.shapes, **(measured or {})}

@@ -149,8 +149,7 @@ def _products(parts: Sequence[RowsPart], own: slice) -> _Sums:
 def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
     """Return the products of two matrices' columns, and the sums of the first one's.
 
-    Shapes:
-        (R, M) and (R, K) give (M, K), and (M,).
+    Shapes: (R, M) and (R, K) give (M, K), and (M,).
     """
     left, right = pairs[0]
     gram, sums, rows = np.zeros((left.shape[1], right.shape[1])), np.zeros(left.shape[1]), 0

@@ -29,8 +29,7 @@ _ROWS = 512  # of each layer: enough to tell strengths apart, and few enough to 
 class ChannelRange:
     """The lowest and the highest value of each index along an axis of a tensor.
 
-    Shapes:
-        low, high: (C,).
+    Shapes: low, high: (C,).
     """
 
     axis: int
@@ -58,8 +57,7 @@ class SpaceReader:
         columns: which index of the tensor's axis each input of the weight is, group after group.
         rows: what it reads, on samples that decide.
 
-    Shapes:
-        weight: (M, K); columns: (groups * K,).
+    Shapes: weight: (M, K); columns: (groups * K,).
     """
 
     name: str

@@ -45,8 +45,7 @@ class Codes:
         scales: one for each block of inputs; a layer without blocks has one block.
         zeros: the zero points of blocks; None where all are 0.
 
-    Shapes:
-        integers: (M, K); scales, zeros: (M, B).
+    Shapes: integers: (M, K); scales, zeros: (M, B).
     """
 
     integers: npt.NDArray[Any]
@@ -89,8 +88,7 @@ class CodeGrid:
         pair_partners: the other inputs that each one is a pair with; -1 for none.
         most: what the integers of a pair of one sign may add up to.
 
-    Shapes:
-        block: (K,); least: (M,); pair_partners: (K, any).
+    Shapes: block: (K,); least: (M,); pair_partners: (K, any).
     """
 
     lowest: int
@@ -128,14 +126,10 @@ def search_codes(
     improved integer by integer until none can be changed alone, and the scale is fitted again, three times.
     What is found is never worse than what is given, and the same with any number of threads.
 
-    Shapes:
-        the objectives (M,).
+    Shapes: the objectives (M,).
+    Edge case: A channel whose weights are all 0 stays as it is.
 
-    Edge case:
-        A channel whose weights are all 0 stays as it is.
-
-    Source:
-        Frantar et al., GPTQ (2023).
+    Source: Frantar et al., GPTQ (2023).
     """
     found = Codes(integers=nearest.integers.astype(np.float64), scales=nearest.scales.copy())
     before = (quadratic.best * quadratic.pull).sum(axis=1)

@@ -47,8 +47,7 @@ class LayerState:
         groups: how many parts of the channels are apart from each other.
         shape: of the weight, as the layer has it.
 
-    Shapes:
-        weight: (M, K); bias: (M,).
+    Shapes: weight: (M, K); bias: (M,).
     """
 
     weight: Float64s

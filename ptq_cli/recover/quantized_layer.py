@@ -279,8 +279,7 @@ def residual_input(model: ir.Model, layer: QuantizedLayer) -> str:
 
     The Add of the layer's own bias may come between.
 
-    Edge case:
-        Without such an Add the name is empty.
+    Edge case: Without such an Add the name is empty.
     """
     value = next((out for node in model.graph for out in node.outputs if out.name == layer.makes), None)
     for _ in range(2):

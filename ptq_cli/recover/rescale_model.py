@@ -107,8 +107,7 @@ def rescale_model(
     ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``known`` is what was seen of the
     model's quantized form, if another kind of spaces has run it on these samples.
 
-    Edge case:
-        Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
+    Edge case: Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
     """
     rescaled = model.clone()
     trace = trace_scales(rescaled.graph)
@@ -199,8 +198,7 @@ def tensor_ranges(
 ) -> dict[str, _Range]:
     """Return the lowest and the highest value of tensors on some samples; 0 is always between them.
 
-    Edge case:
-        NaN counts as nothing.
+    Edge case: NaN counts as nothing.
     """
     fed = {value.name for value in model.graph.inputs}
     taps = [name for name in tensors if name not in fed]

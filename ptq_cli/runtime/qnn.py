@@ -102,8 +102,7 @@ class SimulatedModel:
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for one batch; a model of a static batch runs as often as the batch holds it.
 
-        Edge case:
-            The outputs of several runs are joined along their first axis.
+        Edge case: The outputs of several runs are joined along their first axis.
         """
         runs = [self._run(part) for part in self._parts(inputs)]
         return runs[0] if len(runs) == 1 else [np.concatenate(found) for found in zip(*runs, strict=True)]

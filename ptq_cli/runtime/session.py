@@ -281,8 +281,7 @@ class Session:
     def bind_outputs(self, outputs: Sequence[Array]) -> "OutputBinding":
         """Return arrays bound to the outputs, for any number of calls of ``run_bound``.
 
-        Shapes:
-            outputs: as ``run`` returns them for the inputs of those runs.
+        Shapes: outputs: as ``run`` returns them for the inputs of those runs.
         """
         binding = self._session.io_binding()
         for name, array in zip(self.outputs, outputs, strict=True):

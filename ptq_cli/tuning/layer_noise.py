@@ -191,8 +191,7 @@ def layer_noise(
 
     Each thread runs variants of its own; the result does not depend on them.
 
-    Units:
-        shares of what an output varies by, the sum over all outputs.
+    Units: shares of what an output varies by, the sum over all outputs.
     """
     outputs = [value.name or "" for value in twins.float_model.graph.outputs if value.const_value is None]
     staged = StagedModel(cut_stages(twins, integer), twins.pairs, outputs[0], outputs)

@@ -41,11 +41,9 @@ class TorchMetric:
     Args:
         higher_is_better: False for an error; None if torchmetrics says so.
 
-    Shapes:
-        update: as the metric takes them; of an output [N, 1] for labels [N] the axis of 1 is left out.
+    Shapes: update: as the metric takes them; of an output [N, 1] for labels [N] the axis of 1 is left out.
 
-    Source:
-        Detlefsen et al. 2022, "TorchMetrics - Measuring reproducibility in PyTorch".
+    Source: Detlefsen et al. 2022, "TorchMetrics - Measuring reproducibility in PyTorch".
     """
 
     unit: ClassVar[Unit] = "number"

@@ -68,8 +68,7 @@ class PartEvaluator:
     def resume(self, batches: Sequence[MeasuredBatch], watched: State) -> None:
         """Go on after these batches.
 
-        Raises:
-            ValueError, ReportError: what the watches have seen is damaged.
+        Raises: ValueError, ReportError: what the watches have seen is damaged.
         """
         self.batches, self.samples = list(batches), sum(batch.samples for batch in batches)
         self._first.join((), [watched], samples=self.samples)

@@ -39,8 +39,7 @@ class ChannelIds:
     def fresh(self, count: int) -> Ids:
         """Return new channels.
 
-        Shapes:
-            the result (count,).
+        Shapes: the result (count,).
         """
         first = len(self._parents)
         self._parents += range(first, first + count)
@@ -110,8 +109,7 @@ class ScaleTrace:
     def of(self, value: ir.Value) -> Ids:
         """Return the channels of a value; what is unknown stays as it is.
 
-        Shapes:
-            as many axes as the value has, each of its size or of 1.
+        Shapes: as many axes as the value has, each of its size or of 1.
         """
         if value in self._ids:
             return self._ids[value]
@@ -145,8 +143,7 @@ def compact(ids: Ids) -> Ids:
 def along(ids: Ids, axis: int, size: int) -> Ids | None:
     """Return the channel of each index along one axis, or None if channels vary along others.
 
-    Shapes:
-        the result (size,).
+    Shapes: the result (size,).
     """
     axis %= max(ids.ndim, 1)
     if not ids.ndim or ids.shape[axis] not in (1, size) or ids.size != ids.shape[axis]:

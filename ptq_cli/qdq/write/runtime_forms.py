@@ -135,8 +135,7 @@ def write_table_lookups(model: ir.Model) -> None:
     Of 4 bits it becomes GatherBlockQuantized, ONNX Runtime's own operator; of 8 bits the integers and the
     scales are gathered and multiplied. What is computed is the same, bit for bit.
 
-    Source:
-        ONNX Runtime's ContribOperators.md, com.microsoft.GatherBlockQuantized.
+    Source: ONNX Runtime's ContribOperators.md, com.microsoft.GatherBlockQuantized.
     """
     new = NewNodes(model.graph)
     for node in list(model.graph):

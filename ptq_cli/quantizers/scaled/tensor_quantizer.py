@@ -143,10 +143,8 @@ class TensorQuantizer(nn.Module):
         state: ``"quantizing"`` at first; ``"calibrating"`` collects statistics and lets tensors pass;
             ``"disabled"`` lets them pass. As ``training``, it is not in the state dict.
 
-    Shapes:
-        amax: (), or one value for each index along the descriptor's axes: (C,), or the tensor's rank with 1
-            elsewhere.
-
+    Shapes: amax: (), or one value for each index along the descriptor's axes: (C,), or the tensor's rank with
+        1 elsewhere.
     Edge case: ``half()`` and its like leave amax in float32. A state dict without a descriptor, such as one
         that holds amax alone, keeps the descriptor that is there.
 
