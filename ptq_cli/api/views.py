@@ -13,12 +13,7 @@ from ptq_cli.evaluation.document.analysis_document import RankedBy
 from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.monitoring.compared_drift import Limits
 from ptq_cli.monitoring.run_drift import DriftOptions, DriftResult, run_drift
-from ptq_cli.pipeline.calibration_view import (
-    CalibrationView,
-    Explanation,
-    explain_tensor,
-    view_calibration,
-)
+from ptq_cli.pipeline.calibration_view import CalibrationView, Explanation, explain_tensor, view_calibration
 from ptq_cli.pipeline.evaluation.report_page import PageResult, run_page
 from ptq_cli.pipeline.run_compare import ComparisonResult, run_compare, run_compare_models
 from ptq_cli.pipeline.run_inspect import Inspection, run_inspect

@@ -23,16 +23,7 @@ from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.pair_operators import CLAMPS, is_pair_node
 from ptq_cli.plan.target.rules import QNN
-from ptq_cli.runtime.engine import (
-    MARK,
-    ON_CPU,
-    ON_FLOATS,
-    ON_HTP,
-    Engine,
-    Kernel,
-    Model,
-    marked_graph,
-)
+from ptq_cli.runtime.engine import MARK, ON_CPU, ON_FLOATS, ON_HTP, Engine, Kernel, Model, marked_graph
 from ptq_cli.runtime.session import DATA_FOLDER, SILENT, failed_load, failed_run
 
 MODULE = "onnxruntime_qnn"

@@ -19,12 +19,7 @@ from ptq_cli.setup.remembered_data import with_calibration_data
 from ptq_cli.setup.resolve import Request, Resolved, open_data, resolve
 from ptq_cli.setup.run_directory import RunDirectory, library_versions
 from ptq_cli.setup.served_inputs import with_states
-from ptq_cli.tuning.budget_reach import (
-    budget_gate,
-    decision_recipe,
-    of_first_output,
-    require_reachable,
-)
+from ptq_cli.tuning.budget_reach import budget_gate, decision_recipe, of_first_output, require_reachable
 from ptq_cli.tuning.candidate_models import first_samples
 
 DEFAULT_SET_ASIDE = 0.5

@@ -8,13 +8,7 @@ from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, after_unseen_flips
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import (
-    Labels,
-    Recorded,
-    Reweighed,
-    Rows,
-    Targets,
-)
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, Reweighed, Rows, Targets
 
 
 class Auroc(Recorded):

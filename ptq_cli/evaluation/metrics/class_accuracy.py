@@ -10,14 +10,7 @@ from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.evaluation.bootstrap import Float64Array, after_unseen_flips, count_flips
 from ptq_cli.evaluation.document.measurement import ClassValue, Unit
 from ptq_cli.evaluation.interval import drop_interval
-from ptq_cli.evaluation.metrics.base import (
-    Labels,
-    Recorded,
-    Reweighed,
-    Rows,
-    Targets,
-    paired_rows,
-)
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, Reweighed, Rows, Targets, paired_rows
 
 MIN_CLASSES = 2
 

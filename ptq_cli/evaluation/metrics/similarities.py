@@ -9,15 +9,7 @@ from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import (
-    Labels,
-    Recorded,
-    Reweighed,
-    Rows,
-    State,
-    Targets,
-    paired_rows,
-)
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, Reweighed, Rows, State, Targets, paired_rows
 
 
 class Cosine(Recorded):
