@@ -10,7 +10,7 @@ how far a draw of so many calibration samples and another of so many new ones li
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -296,7 +296,8 @@ class Blocks:
                 kept.append(row)
         self._begun = (self._begun + 1) % self._together
         if not self._begun and self.count == 2 * BLOCKS:
-            self._rows = {name: _joined(kept) for name, kept in self._rows.items()}
+            for name, kept in self._rows.items():
+                self._rows[name] = [one + other for one, other in zip(kept[::2], kept[1::2], strict=True)]
             self._together *= 2
 
     @property
@@ -307,10 +308,6 @@ class Blocks:
     def rows(self, name: str) -> Values:
         """Rows of a tensor, a block each."""
         return np.array(self._rows[name])
-
-
-def _joined(rows: Sequence[Values]) -> list[Values]:
-    return [first + second for first, second in zip(rows[::2], rows[1::2], strict=True)]
 
 
 @dataclass(frozen=True)

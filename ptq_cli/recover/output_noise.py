@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -253,16 +253,6 @@ class MetricGain:
         """Return it for the metadata of a model, in so many digits as no number of threads changes."""
         before, after, low, high = (float(f"{x:.4g}") for x in (self.before, self.after, *self.gain))
         return {"name": self.name, "values": [before, after], "gain": [low, high]}
-
-
-class MetricWatch(Protocol):
-    """Follows a metric over the outputs of one quantized form."""
-
-    def add(self, outputs: Sequence[Array]) -> None:
-        """Take the outputs of the next piece to decide by."""
-
-    def gain_over(self, other: Any) -> MetricGain | None:
-        """Gain over the form of another watch; None if samples cannot tell."""
 
 
 def limited_metric(

@@ -17,7 +17,7 @@ from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
 from ptq_cli.recover.channel_factors import TINY, SpaceFactors, find_factors, sample_spaces
-from ptq_cli.recover.output_noise import MetricGain, MetricWatch, Noise, gain_interval, noise_of, sqnr_of
+from ptq_cli.recover.output_noise import LimitedMetric, MetricGain, Noise, gain_interval, noise_of, sqnr_of
 from ptq_cli.recover.recovery_context import RecoverySamples
 from ptq_cli.recover.recovery_effects import LITTLE, Rescaling
 from ptq_cli.runtime.session import Session
@@ -34,7 +34,7 @@ class RescalingSamples:
     """What was seen of a quantized form on the samples to decide by: its noise by piece, and a metric."""
 
     noise: Sequence[Noise]
-    watch: MetricWatch | None
+    watch: LimitedMetric | None
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class QuantizedForm:
     bits: int
     judged: Plan | None = None
     by_row: bool = False
-    watch: Callable[[], MetricWatch] | None = None
+    watch: Callable[[], LimitedMetric] | None = None
     threads: int
 
     def in_integers(self, model: ir.Model) -> StoredModel:

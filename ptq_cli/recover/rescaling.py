@@ -64,7 +64,8 @@ def rescaled(
     """
     recipe = resolved.recipe
     rungs, by_default = rewriting_rungs(recipe), default_rungs(recipe)
-    bits, by_row = _weight_bits(recipe.weights), _is_by_row(recipe.activations)
+    bits = _weight_bits(recipe.weights)
+    by_row = mode_of(recipe.activations) == DYNAMIC and granularity_of(recipe.activations) == ROW
     if not rungs:
         return subject, ()
     reason = _refusal(subject, bits)
@@ -159,10 +160,6 @@ def _trial_bits(bits: int, resolved: Resolved) -> int:
 
 def _are_few(settings: ActivationSettings) -> bool:
     return settings.bits is not None and settings.bits < BYTE
-
-
-def _is_by_row(settings: ActivationSettings) -> bool:
-    return mode_of(settings) == DYNAMIC and granularity_of(settings) == ROW
 
 
 def _refusal(subject: CalibrationSubject, bits: int | None) -> str:

@@ -288,7 +288,9 @@ def rescale(graph: ir.Graph, trace: ScaleTrace, factors: Mapping[int, float]) ->
 def _scale(item: ScaledConstant, trace: ScaleTrace, table: Factors, names: FreshNames) -> bool:
     value = input_at(item.node, item.index)
     array = floats_of(value)
-    times, over = (_of(ids, trace, table) for ids in (item.times, item.over))
+    times, over = (
+        table[trace.channels.roots(ids)] if ids is not None else np.ones(1) for ids in (item.times, item.over)
+    )
     if value is None or array is None or (np.all(times == 1.0) and np.all(over == 1.0)):
         return False
     scaled = (array.astype(np.float64) * times / over).astype(array.dtype)
@@ -298,7 +300,3 @@ def _scale(item: ScaledConstant, trace: ScaleTrace, table: Factors, names: Fresh
             scaled = first if np.array_equal(np.broadcast_to(first, scaled.shape), scaled) else scaled
     set_constant(item.node, item.index, scaled, value.name or "", names)
     return True
-
-
-def _of(ids: Ids | None, trace: ScaleTrace, table: Factors) -> Factors:
-    return table[trace.channels.roots(ids)] if ids is not None else np.ones(1)
