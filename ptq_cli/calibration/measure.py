@@ -112,10 +112,7 @@ NO_DATA = ""  # the digest where no activation has to be measured, and no data w
 
 
 def measure(
-    subject: CalibrationSubject,
-    resolved: Resolved,
-    counting: Counting,
-    selection: Selection = EVERY_BATCH,
+    subject: CalibrationSubject, resolved: Resolved, counting: Counting, selection: Selection = EVERY_BATCH
 ) -> tuple[Statistics, int, int]:
     """Run the selected batches through the model; return the statistics, and the batches and samples."""
     model, dataset = subject.model, subject.dataset

@@ -108,8 +108,7 @@ def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, An
     """
     if is_folder(folder) and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise OutputFileError(
-            f"'{folder}' holds other files, expected a new folder or earlier cases",
-            hint="name a new folder",
+            f"'{folder}' holds other files, expected a new folder or earlier cases", hint="name a new folder"
         )
     entries, contents = [], dict[Path, Content]()
     for number, case in enumerate(cases):

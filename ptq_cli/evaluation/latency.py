@@ -120,11 +120,7 @@ def measure_latencies(
     told, duration = _Sum(progress, len(scenarios), stage), Duration(seconds, runs)
     waiting = {
         index: repeat_with_new_sessions(
-            opener(models, scenario),
-            len(models),
-            scenario.inputs,
-            duration,
-            told.part(index),
+            opener(models, scenario), len(models), scenario.inputs, duration, told.part(index)
         )
         for index, scenario in enumerate(scenarios)
     }

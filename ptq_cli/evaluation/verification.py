@@ -74,8 +74,7 @@ class OutputDifference:
     ]
     sqnr_db: Annotated[float, "SQNR over all its values; inf if they are equal."]
     open_sizes: Annotated[
-        bool,
-        "Whether the runtime is this far off only where it compiles the model for any sizes.",
+        bool, "Whether the runtime is this far off only where it compiles the model for any sizes."
     ] = False
 
     @property

@@ -109,8 +109,7 @@ class Drift:
     calibration_samples: Annotated[int, "How many samples the calibration has seen."]
     inputs_only: Annotated[bool, "Whether only inputs were read, and no model was run."]
     exported: Annotated[
-        bool,
-        "Whether the ranges were read from the run's quantized model; if false, they were decided.",
+        bool, "Whether the ranges were read from the run's quantized model; if false, they were decided."
     ]
     max_clipped: Annotated[float | None, "Limit of the share that is clipped of any tensor; null if none."]
     min_expected_sqnr: Annotated[float | None, "Limit of the expected SQNR, decibels; null if none."]

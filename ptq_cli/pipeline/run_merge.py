@@ -70,11 +70,7 @@ from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 # Settings that may differ from shard to shard: how fast a machine runs, and not what it computes. Of a
 # device it is the number of the GPU; its kind stands in the provenance, which is compared as well.
-OF_THE_MACHINE = (
-    "runtime.device",
-    "runtime.threads",
-    "runtime.checkpoint_every",
-)
+OF_THE_MACHINE = ("runtime.device", "runtime.threads", "runtime.checkpoint_every")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -91,12 +91,7 @@ class SpaceSamples:
 
 
 def sample_spaces(
-    model: ir.Model,
-    spaces: Sequence[ScaleSpace],
-    plan: Plan,
-    samples: RecoverySamples,
-    *,
-    threads: int,
+    model: ir.Model, spaces: Sequence[ScaleSpace], plan: Plan, samples: RecoverySamples, *, threads: int
 ) -> SpaceSamples:
     """Run samples through a float model: ranges are those of all, rows those of the ones to decide by."""
     nodes = {node.name or "": node for node in model.graph}

@@ -94,8 +94,7 @@ def _try(device: Device) -> None:
         raise DeviceError(f"'{device}' cannot be used: {reason}", hint=SAME_VERSION) from error
     if found != [-2.0, -4.0]:
         raise DeviceError(
-            f"'{device}' computes wrong results: twice the negative of 1 and 2 is {found}",
-            hint=SAME_VERSION,
+            f"'{device}' computes wrong results: twice the negative of 1 and 2 is {found}", hint=SAME_VERSION
         )
 
 

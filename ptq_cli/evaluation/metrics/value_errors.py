@@ -168,11 +168,7 @@ class WorstChannelSqnr:
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
-        return {
-            **self._sums.state(),
-            "axis": np.array(self._axis),
-            "is_vector": np.array(self._is_vector),
-        }
+        return {**self._sums.state(), "axis": np.array(self._axis), "is_vector": np.array(self._is_vector)}
 
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set."""
@@ -312,8 +308,7 @@ class R2(Recorded):
         """The mean over columns so far."""
         if self.count < 2:
             raise MetricError(
-                f"r2 needs two samples or more, got {len(self.counted_rows())}",
-                hint="evaluate on more data",
+                f"r2 needs two samples or more, got {len(self.counted_rows())}", hint="evaluate on more data"
             )
         found = self.resampling()
         return float(found.of_sums(found.rows.sum(axis=0)))

@@ -75,10 +75,7 @@ class PartEvaluator:
 
 
 def joined_batches(
-    make: Callable[[], Evaluator],
-    batches: Iterable[MeasuredBatch],
-    watched: Sequence[State],
-    batch_size: int,
+    make: Callable[[], Evaluator], batches: Iterable[MeasuredBatch], watched: Sequence[State], batch_size: int
 ) -> Evaluator:
     """An evaluator that has seen all batches of a set.
 
@@ -179,10 +176,7 @@ class Runs:
 
     def of(self, batch: Batch) -> ModelOutputs:
         """Each model's outputs of a batch."""
-        return ModelOutputs(
-            self.of_float(batch.inputs),
-            [run(batch.inputs) for run in self.quantized],
-        )
+        return ModelOutputs(self.of_float(batch.inputs), [run(batch.inputs) for run in self.quantized])
 
 
 @dataclass(frozen=True)

@@ -116,11 +116,7 @@ class EvaluationSubject:
 
 
 def open_evaluation_subject(
-    work: Work,
-    calibration: Calibration,
-    pairs: Sequence[Pair],
-    summary: SetSummary,
-    plan: Plan | None = None,
+    work: Work, calibration: Calibration, pairs: Sequence[Pair], summary: SetSummary, plan: Plan | None = None
 ) -> EvaluationSubject:
     """Open quantized models; a ``plan`` for the recipe's target that was made already is taken.
 
