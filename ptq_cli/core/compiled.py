@@ -20,7 +20,6 @@ class _Compiled:
         return (self._dispatcher or self.dispatcher())(*arguments)
 
     def dispatcher(self) -> Callable[..., Any]:
-        """The function compiled by numba."""
         with _LOCK:
             if self._dispatcher is None:
                 self._dispatcher = _compile(self._function)

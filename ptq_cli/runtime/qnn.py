@@ -83,7 +83,6 @@ class SimulatedModel:
     """A model that the simulator runs."""
 
     def __init__(self, model: Model, *, threads: int) -> None:
-        """Read a model."""
         _register()
         self._graph, self._folder = _graph_of(model)
         self._sizes = _static_shapes(self._graph)

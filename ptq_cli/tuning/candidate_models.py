@@ -66,7 +66,6 @@ class CandidateCalibrations:
     """Calibrates when a candidate needs it, and remembers."""
 
     def __init__(self, subject: CalibrationSubject, work: Work) -> None:
-        """Begin with nothing."""
         self._subject, self._work = subject, work
         self._rescaled: dict[tuple[str, ...], tuple[CalibrationSubject, tuple[Rescaling, ...]]] = {}
         self._made: dict[tuple[str, ...], CandidateCalibration] = {}

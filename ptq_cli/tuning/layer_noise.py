@@ -161,7 +161,6 @@ class _Told:
         self.tell(0)
 
     def tell(self, count: int) -> None:
-        """Tell that so many of the runs are done."""
         runs, work = self._planned or (None, None)
         done = self._done + sum(self._now[:count])
         self._progress(RunProgress(_STAGE, done, work, number=self._runs + count, runs=runs))

@@ -29,7 +29,6 @@ class ChannelIds:
     """
 
     def __init__(self) -> None:
-        """Begin with no channels."""
         self._parents = [FIXED]
 
     def __len__(self) -> int:
@@ -99,7 +98,6 @@ class ScaleTrace:
     """The channels of each value that was reached, and the constants that would take their factors."""
 
     def __init__(self, tables: Sequence[ir.Value] = ()) -> None:
-        """Begin before the first node."""
         self.tables = tables
         self.channels = ChannelIds()
         self.constants: list[ScaledConstant] = []

@@ -209,7 +209,6 @@ class _WholeSoFar:
             self.evaluator = self._make()
 
     def save(self, path: Path) -> None:
-        """Write what was measured so far, atomically."""
         evaluator = self.evaluator
         arrays = {key: np.asarray(array, order="C") for key, array in evaluator.state().items()}
         header = {
@@ -263,7 +262,6 @@ class _PartSoFar:
         return len(self.evaluator.batches)
 
     def shard(self, *, finished: bool) -> EvaluationShard:
-        """The shard so far."""
         batches = tuple(self.evaluator.batches)
         share = Share(self._shard.count, {self._shard.number: len(batches)}, self._batch_size, finished)
         return EvaluationShard(
@@ -271,7 +269,6 @@ class _PartSoFar:
         )
 
     def save(self, path: Path) -> None:
-        """Write what was measured so far, atomically."""
         write_together({path: shard_bytes(self.shard(finished=False))})
 
     def resume(self, path: Path, tell: Tell) -> None:

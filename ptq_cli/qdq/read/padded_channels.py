@@ -118,7 +118,6 @@ class _Survey:
             self._close(node)
 
     def spaces(self) -> Iterator[Space]:
-        """Yield the open spaces."""
         members: dict[ChannelAxis, list[ChannelAxis]] = {}
         for item in self._parents:
             members.setdefault(self._top(item), []).append(item)

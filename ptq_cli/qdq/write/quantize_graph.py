@@ -80,7 +80,6 @@ def _insert_behind(value: ir.Value, *nodes: ir.Node) -> None:
 
 
 def _insert_pair(new: NewNodes, value: ir.Value, constants: PairConstants, integer: set[str]) -> ir.Node:
-    """Insert a pair, and return its QuantizeLinear."""
     producer, graph = value.producer(), own_graph(value)
     from_integers = producer is not None and producer.name in integer
     readers = [(node, index) for node, index in value.uses() if from_integers or node.name in integer]
