@@ -45,6 +45,7 @@ class PassedData:
     is_identified: bool
 
     def __call__(self) -> Iterable[Any]:
+        """The batches."""
         return self.make()
 
 
