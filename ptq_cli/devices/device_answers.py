@@ -47,7 +47,6 @@ from ptq_cli.setup.run_directory import RunDirectory
 _FORMAT, _VERSION = "ptq.answer", "1"
 RUN_AGAIN = "run the cases on the device again, and copy the whole file"
 QUARTERS = 4  # The tolerance of a float is a quarter of the step from its sum to the next one
-
 _Runs = Sequence[Mapping[str, Mapping[str, Array]]]
 
 

@@ -130,7 +130,6 @@ class Drift:
 
 
 Values = npt.NDArray[np.float64]
-
 CELLS = 128  # cells of the grid over a quantizer's range: two steps of 8 bits each
 _STEPS = 256  # steps of 8 bits over a range: the unit of distances, whatever the format
 NULL_DRAWS = 4000  # draws of what chance alone moves

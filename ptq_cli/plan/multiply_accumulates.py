@@ -17,7 +17,6 @@ ASSUMED_BATCH = 1  # samples
 ASSUMED_PIXELS = 224  # height and width of an image: ImageNet's
 ASSUMED_LENGTH = 128  # size of any other axis, such as the length of a sequence
 PLUS = "+"  # between the symbols of a sum, such as the length of a mask for a cache and new tokens
-
 Shape = tuple[int | None, ...]
 
 

@@ -201,7 +201,6 @@ _AT_ONCE = 4096  # rows that are multiplied at once: enough for a product of mat
 CHECKED = 4  # every fourth sample that is learned from says how far the optimum of the others holds
 NO_ROWS = "no data reached this part of the model"
 NOT_FINITE = "what a layer reads or makes may not be NaN or Inf"
-
 RowsPart = tuple[Array, npt.NDArray[np.float32]]
 
 

@@ -35,7 +35,6 @@ from ptq_cli.runtime.session import Kernels, Session
 _AT_ONCE = 1 << 23  # values of an output that are compared at once
 SEVERAL = 2  # of fewer gains there is no deviation
 _KEPT = 1 << 26  # bytes of outputs kept for another choice; logits of a language model take gigabytes
-
 Noise = Sequence[tuple[float, float]]  # the signal and the noise of each output of one piece
 PieceInputs = Mapping[str, Array]
 Outputs = Sequence[Sequence[Array]]

@@ -39,7 +39,6 @@ ALIKE = 0.03  # scales that differ by less are one candidate
 _MOST_TENSORS = 64
 _GAIN = 0.9  # a candidate that costs more than this share of the recipe's method is not worth a change
 FOR_ALL = ("max", *(f"percentile {share:g}" for share in _PERCENTILES))  # also tried for all tensors together
-
 _Candidate = tuple[AmaxSettings, QuantParameters]
 
 

@@ -24,7 +24,6 @@ from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
 _SAME = 1e-5  # largest difference of an output, as a share of its largest value, that counts as rounding
-
 _Range = tuple[float, float]
 _Kind = Callable[[ScaleSpace], bool]
 

@@ -15,7 +15,6 @@ from ptq_cli.runtime.products import SIGN_OFFSET, Int32s, is_signed_exact, multi
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
-
 _EXACT = 2**53  # up to this float64 holds every integer, whichever order a library adds in
 MOST_EXACT_ROWS = 2**15  # as many products of two integers of 8 bits and a sign, added up, are below 2^31
 _PANEL = 256  # rows of a matrix that are computed together; what is right of the diagonal is left out

@@ -33,7 +33,6 @@ from ptq_cli.setup.resolve import Request, resolve
 # The newest that editors of TOML read.
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
-
 LINK = r"\[([\w.]+)\]\([\w.]+\)"
 
 # What a setting may be the name of, and the rooms that know those names.

@@ -105,7 +105,6 @@ _STAGE = "ranking layers"
 QUIET_SHARE = 2.0 ** -(LEVELS[-1] + 1)  # share of the noise that no layer in float would be needed for
 _ROUND = 256  # runs of a layer on a sample, until twice as many samples were seen
 ROOT = 1 / 8  # power of the mean of samples: 1 would be the arithmetic mean, 0 the geometric one
-
 _Noise = Mapping[str, float]  # squared differences, or squares, by output
 Combine = Callable[[Sequence[float]], float]  # makes one of the shares of noise of several samples
 

@@ -13,7 +13,6 @@ from ptq_cli.evaluation.bootstrap import Float64Array, OfSums
 from ptq_cli.evaluation.document.measurement import Unit
 
 Rows = npt.NDArray[Any]  # One for each sample, or for each pair of samples
-
 State = dict[str, Rows]  # Arrays by name, from which a metric goes on: what a checkpoint holds of it
 
 

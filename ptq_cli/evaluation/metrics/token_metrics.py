@@ -13,7 +13,6 @@ from ptq_cli.evaluation.metrics.base import Labels, Recorded, SampleSums, Target
 from ptq_cli.evaluation.metrics.similarities import cosines
 
 IGNORED = -100  # The label of a position that does not count, as PyTorch's cross entropy has it
-
 _BLOCK = 2**20  # Scores that are converted to float64 at a time: 8 MiB
 
 

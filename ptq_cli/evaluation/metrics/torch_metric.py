@@ -19,7 +19,6 @@ from ptq_cli.evaluation.metrics.base import Labels, Resampling, SampleSums, Stat
 from ptq_cli.models.quiet_export import one_thread
 
 CHUNK = 8  # Samples that stay together: one update of the metric each
-
 _MOST_BLOCKS = 256
 _BLOCK_MEMORY = 64 << 20
 _SEED = 0

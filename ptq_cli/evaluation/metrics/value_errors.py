@@ -72,7 +72,6 @@ class Sqnr(Recorded):
 _MOST_BLOCKS = 256
 
 _BLOCK_MEMORY = 32 << 20  # Bytes of those sums: with many channels there are fewer blocks
-
 _FEWEST_BLOCKS = 20  # Of fewer nothing is known about those that were not drawn
 
 # Numbers of a sample that may have a unit each; more are scores of classes, or a vector, on one scale.

@@ -26,7 +26,6 @@ PASSING = (
     "MaxPool", "AveragePool", "GlobalAveragePool", "Identity", "Swish",
 )  # fmt: skip
 CHANNEL_AXIS = 1  # axis of an activation
-
 ChannelAxis = tuple[ir.Value, int]  # A value and its axis of channels
 
 

@@ -23,7 +23,6 @@ from ptq_cli.qdq.write.operator_forms import write_float_forms, write_integer_fo
 from ptq_cli.qdq.write.site_parameters import Parameters
 
 OPSET_OF_OUTPUT_TYPES = 21  # QuantizeLinear got ``output_dtype``
-
 PairConstants = tuple[ir.Value, ir.Value]  # Scale and zero point of a pair
 
 

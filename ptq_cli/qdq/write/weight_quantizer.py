@@ -34,7 +34,6 @@ from ptq_cli.qdq.write.new_nodes import NewNodes
 from ptq_cli.recipe.sections import AmaxSettings
 
 _Float64s = npt.NDArray[np.float64]
-
 _SPATIAL = 2  # the first axis of a Conv's weight that is one of its filter
 _HALF = 0.5  # steps
 COUNTED = 1.5  # steps; a larger error is that of a value that the range cuts off: nothing makes up for it

@@ -129,7 +129,6 @@ def _axes(x: torch.Tensor, axis: _Axes) -> list[int]:
 
 _State = Literal["calibrating", "quantizing", "disabled"]
 STATES: tuple[_State, ...] = get_args(_State)
-
 Output = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 
