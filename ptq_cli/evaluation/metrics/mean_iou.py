@@ -22,9 +22,8 @@ class MeanIou(Recorded):
     Units: none, 0 to 1.
     Edge case: A class that is neither labeled nor predicted is left out of the mean.
 
-    Source:
-        Jaccard 1912, "The distribution of the flora in the alpine zone"; Everingham et al. 2015, "The Pascal
-        visual object classes challenge: a retrospective", section 3.4.
+    Source: Jaccard 1912, "The distribution of the flora in the alpine zone"; Everingham et al. 2015, "The
+        Pascal visual object classes challenge: a retrospective", section 3.4.
 
     Example:
         >>> iou = MeanIou()

@@ -80,9 +80,9 @@ class Spearman(Recorded):
         LabelError: the two samples of a pair have different labels.
         MetricError: the number of samples is odd, there are fewer than two pairs, or all are alike.
 
-    Source:
-        Spearman 1904, "The proof and measurement of association between two things"; for pairs of sentences
-        Cer et al. 2017, "SemEval-2017 task 1", and Reimers and Gurevych 2019, "Sentence-BERT", section 4.
+    Source: Spearman 1904, "The proof and measurement of association between two things"; for pairs of
+        sentences Cer et al. 2017, "SemEval-2017 task 1", and Reimers and Gurevych 2019, "Sentence-BERT",
+        section 4.
 
     Example:
         >>> spearman = Spearman()

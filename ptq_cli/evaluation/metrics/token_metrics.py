@@ -40,12 +40,11 @@ def negative_log_likelihood(scores: Array, tokens: Labels) -> Float64Array:
 
     Shapes: scores [positions, tokens], tokens [positions]; the result is [positions].
     Units: nats.
+    Edge case: Computed in float64, from as many positions at a time as fit into 8 MiB: no value depends on
+        how many.
 
-    Edge case:
-        Computed in float64, from as many positions at a time as fit into 8 MiB: no value depends on how many.
-
-    Source:
-        Bridle 1990, "Probabilistic interpretation of feedforward classification network outputs" (softmax).
+    Source: Bridle 1990, "Probabilistic interpretation of feedforward classification network outputs"
+        (softmax).
 
     Example:
         >>> negative_log_likelihood(np.zeros((2, 4), np.float32), np.array([0, 3])).round(4).tolist()
@@ -95,9 +94,9 @@ class TokenAccuracy(_OfPositions):
     Units: a share, 0 to 1.
     Edge case: A position whose label is -100 does not count; of equal scores the lowest token is chosen.
 
-    Source:
-        Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3.1, for masked
-        tokens; Stanton et al. 2021, "Does knowledge distillation really work?", for the agreement of models.
+    Source: Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3.1, for
+        masked tokens; Stanton et al. 2021, "Does knowledge distillation really work?", for the agreement of
+        models.
 
     Example:
         >>> accuracy = TokenAccuracy("masked_top1", "marked tokens")

@@ -27,9 +27,8 @@ class Sqnr(Recorded):
 
     Shapes: update: any, both the same.
     Units: decibels; 6 dB more is one bit more.
-
-    Edge case:
-        Identical outputs give inf, also where all are 0. A float output of zeros with noise gives -inf.
+    Edge case: Identical outputs give inf, also where all are 0. A float output of zeros with noise gives
+        -inf.
 
     Source: Bennett 1948, "Spectra of quantized signals"; Gray and Neuhoff 1998, "Quantization".
 
@@ -93,11 +92,9 @@ class WorstChannelSqnr:
 
     Shapes: update: [N, channels, ...] or [N, ..., channels], both the same.
     Units: decibels, as ``sqnr_db``.
-
-    Edge case:
-        A channel whose float values are all 0 has no ratio and is left out. If no channel is left, the value
-        is that of ``sqnr_db``: inf without noise, otherwise -inf. A channel that only some batches have (the
-        axis differs in length) is summed over those.
+    Edge case: A channel whose float values are all 0 has no ratio and is left out. If no channel is left, the
+        value is that of ``sqnr_db``: inf without noise, otherwise -inf. A channel that only some batches have
+        (the axis differs in length) is summed over those.
 
     Source: As ``Sqnr``, for each channel.
 
