@@ -88,22 +88,6 @@ class LatencyComparison:
     runtime: Annotated[str, "What its makers call it."] = ONNX_RUNTIME.title
 
 
-def measure_latency(
-    models: Sequence[bytes | Path | StoredModel],
-    inputs: Sequence[Inputs],
-    *,
-    threads: int,
-    seconds: float = 10.0,
-    runs: int | None = None,
-) -> LatencyComparison:
-    """Let models take turns at the same inputs with ONNX Runtime, and return their latencies and ratios.
-
-    That takes about ``seconds``, or as many ``runs`` of each model as are given.
-    """
-    (found,) = measure_latencies(models, [Scenario(inputs, threads)], seconds=seconds, runs=runs)
-    return found
-
-
 def measure_latencies(
     models: Sequence[bytes | Path | StoredModel],
     scenarios: Sequence[Scenario],
