@@ -217,10 +217,8 @@ def _origins(graph: onnx.GraphProto, nodes: Sequence[ir.Node]) -> dict[str, int]
 
 
 def _main_node(kernel: str, last: ir.Node, nodes: Collection[ir.Node]) -> ir.Node:
-    """Which of the nodes that were merged into a kernel it is named for: FusedConv is a Conv.
-
-    Its name is often that of the last one, such as an activation function or a normalization.
-    """
+    """Which of the nodes that were merged into a kernel it is named for: FusedConv is a Conv."""
+    # Its name is often that of the last one, such as an activation function or a normalization.
     merged = [last]
     for node in merged:
         if node.op_type == kernel or len(merged) > MOST_MERGED:

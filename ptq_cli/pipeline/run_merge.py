@@ -285,11 +285,9 @@ def run_merge_evaluation(
 
 
 def _base(facts: ShardFacts, file: Path, run: RunDirectory) -> Path:
-    """Where the paths of a shard begin.
-
-    That is the folder it lies in, if its data is found from there. Otherwise the file has come from
-    another machine, and its paths are taken from the run directory, of which that machine had a copy.
-    """
+    """Where the paths of a shard begin."""
+    # That is the folder it lies in, if its data is found from there. Otherwise the file has come from another
+    # machine, and its paths are taken from the run directory, of which that machine had a copy.
     data = _recipe_table(facts, str(file)).get("evaluation", {}).get("data", "")
     here = file.parent
     if not isinstance(data, str) or not data:

@@ -274,10 +274,8 @@ class _Search:
         )
 
     def _missed(self, codes: Codes, bias: Float64s | None, parts: Sequence[RowsPart]) -> float:
-        """Return the sum of the squares that what channels make of rows is away from what they should.
-
-        Those of a table should make what its own weights do.
-        """
+        """Return the sum of the squares that what channels make of rows is away from what they should."""
+        # Those of a table should make what its own weights do.
         weights, is_table = codes.weights(self.layer.geometry.block), self.layer.is_table
         if is_table:
             weights = weights - self.state.weight

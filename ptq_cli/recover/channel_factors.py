@@ -386,10 +386,8 @@ class _SpaceTrial:
         return result
 
     def _mean_reach(self, count: int) -> Factors:
-        """Reach of each channel, as a geometric mean over the tensors of the space.
-
-        Those that are only added count, too: with few bits an Add loses as much as what a layer reads.
-        """
+        """Reach of each channel, as a geometric mean over the tensors of the space."""
+        # Those that are only added count, too: with few bits an Add loses as much as what a layer reads.
         reach, tensors = np.zeros(count), np.zeros(count)
         for item in self._held:
             found, own = self._found.ranges[item.name], item.channels != NO_CHANNEL

@@ -253,10 +253,8 @@ def _shares(highest: int, size: int) -> Float64s:
 
 
 def _base(best: Float64s, scales: Float64s, grid: CodeGrid) -> Float64s:
-    """Return the scale of each block with which the largest integer stands for its largest weight.
-
-    A pair whose integers may add up to less than twice the largest one takes as much as its sum needs.
-    """
+    """Return the scale of each block with which the largest integer stands for its largest weight."""
+    # A pair whose integers may add up to less than twice the largest one takes as much as its sum needs.
     if not grid.free:
         return scales.copy()
     largest = np.zeros(scales.shape)

@@ -185,11 +185,9 @@ def affordable(
 def _assignments(
     tried: Mapping[str, _Candidates], costs: Mapping[str, Costs], for_all: Sequence[str]
 ) -> Iterator[dict[str, AmaxSettings]]:
-    """Yield which tensors could have another method: the best of each, and one method for all; each once.
-
-    With few bits that is ``mse``. The effect on the outputs of the float model chose worse: behind ``round``,
-    which makes up for what clipping does to the means, three models had 0.1 to 1.6 dB less.
-    """
+    """Yield which tensors could have another method: the best of each, and one method for all; each once."""
+    # With few bits that is ``mse``. The effect on the outputs of the float model chose worse: behind
+    # ``round``, which makes up for what clipping does to the means, three models had 0.1 to 1.6 dB less.
     of_few = {source: len(found.choices) - 1 for source, found in tried.items() if found.has_few_bits}
     by_effect = {
         source: best for source, cost in costs.items() if cost[best := int(cost.argmin())] < _GAIN * cost[0]

@@ -150,10 +150,9 @@ def _with_few_bits(plan: Plan, settings: ActivationSettings) -> Plan:
 
 
 def _trial_bits(bits: int, resolved: Resolved) -> int:
-    """Bits of weights while factors are tried.
-
-    Rounded to nearest, few bits of weights hide what few bits of activations lose; recovery brings them back.
-    """
+    """Bits of weights while factors are tried."""
+    # Rounded to nearest, few bits of weights hide what few bits of activations lose; recovery brings them
+    # back.
     are_recovered = ROUND in exporting_rungs(resolved.recipe.recovery)
     return max(bits, BYTE) if are_recovered and _are_few(resolved.recipe.activations) else bits
 

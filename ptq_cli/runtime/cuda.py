@@ -73,10 +73,8 @@ def require_gpu(device: Device) -> None:
 
 
 def _try(device: Device) -> None:
-    """Run a model of one operator, and look at what it computes with PyTorch.
-
-    Both are loaded only now: a library that is missing, or a GPU that they were not built for, shows here.
-    """
+    """Run a model of one operator, and look at what it computes with PyTorch."""
+    # Both are loaded only now: a library that is missing, or a GPU that they were not built for, shows here.
     from ptq_cli.runtime.tapping.on_device import as_tensors
 
     try:

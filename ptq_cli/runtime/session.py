@@ -383,11 +383,9 @@ def _opened(
 
 @cache
 def _silence_default_logger() -> None:
-    """Silence what ONNX Runtime says outside of any session, in color and in the middle of ours.
-
-    Sessions have a level of their own. This one is that of the whole process, so in a program that imports
-    ptq it stays as it is.
-    """
+    """Silence what ONNX Runtime says outside of any session, in color and in the middle of ours."""
+    # Sessions have a level of their own. This one is that of the whole process, so in a program that imports
+    # ptq it stays as it is.
     if is_own_process():
         onnxruntime.set_default_logger_severity(SILENT)
 

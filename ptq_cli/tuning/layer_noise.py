@@ -255,10 +255,8 @@ class _Heard:
 
 
 def _difference(wanted: Array, found: Array) -> float:
-    """The squared difference; of integers how many differ.
-
-    What has another shape, NaN or infinities is noise as a whole: as loud as the signal.
-    """
+    """The squared difference; of integers how many differ."""
+    # What has another shape, NaN or infinities is noise as a whole: as loud as the signal.
     if wanted.shape != found.shape:
         return _power(wanted)
     if wanted.dtype.kind != "f":

@@ -161,10 +161,8 @@ def _quantized_models(
 
 
 def _evaluated_models(models: Sequence[QuantizedModel]) -> EvaluatedModels:
-    """The models that are run, each with the runtime that it is measured with.
-
-    Behind the quantized models come those with weights in blocks again, at accuracy level 0.
-    """
+    """The models that are run, each with the runtime that it is measured with."""
+    # Behind the quantized models come those with weights in blocks again, at accuracy level 0.
     quantized = {item.name: item.pair.quantized_model for item in models}
     engines = {
         item.name: measuring_engine(item.exported.target, item.exported.recipe.runtime.engine)

@@ -158,10 +158,8 @@ def write_table_lookups(model: ir.Model) -> None:
 
 
 def _write_rows(new: NewNodes, node: ir.Node, dequantize: ir.Node, size: int) -> None:
-    """Write the product of rows of integers and of their scales, without a DequantizeLinear.
-
-    ONNX Runtime would take one for that of an activation, and the layer that reads it for an integer one.
-    """
+    """Write the product of rows of integers and of their scales, without a DequantizeLinear."""
+    # ONNX Runtime would take one for that of an activation, and the layer that reads it for an integer one.
     integers, scale, *zeros = dequantize.inputs
     assert integers is not None and integers.shape is not None  # noqa: S101
     block = new.constant(f"{node.name}.block", np.arange(int(integers.shape.numpy()[1])) // size)
