@@ -120,10 +120,6 @@ def _ends(grid: QuantParameters) -> ReaderBounds:
     return low, high
 
 
-def _sigmoid(x: _Values) -> _Values:
-    return np.asarray(1.0 / (1.0 + np.exp(-x)))
-
-
 def _gelu(x: _Values) -> _Values:
     return np.asarray([value * 0.5 * (1.0 + math.erf(value / math.sqrt(2.0))) for value in x.tolist()])
 
@@ -132,7 +128,7 @@ def _gelu(x: _Values) -> _Values:
 FUNCTIONS: Mapping[str, Callable[[_Values], _Values]] = {
     "Gelu": _gelu,
     "HardSwish": lambda x: x * np.clip(x / 6.0 + 0.5, 0.0, 1.0),
-    "Sigmoid": _sigmoid,
+    "Sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
     "Tanh": np.tanh,
 }
 

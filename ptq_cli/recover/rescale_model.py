@@ -133,7 +133,7 @@ def rescale_model(
     without, within = known or see(model), see(rescaled)
     before, after = sqnr_of(without.noise), sqnr_of(within.noise)
     gain = gain_interval(without.noise, within.noise)
-    metric = within.watch.gain_over(without.watch) if within.watch is not None else None
+    metric = within.watch.gain_over(without.watch) if within.watch and without.watch else None
     kept = difference <= _SAME and _is_better(after - before, gain[0], least_gain, metric)
     reason = ""
     if not difference <= _SAME:
