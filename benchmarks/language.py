@@ -25,7 +25,7 @@ from benchmarks.results_page import between, networks_parser, print_part, proces
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.latency import measure_latency
+from ptq_cli.evaluation.latency import Scenario, measure_latencies
 from ptq_cli.evaluation.metrics.token_metrics import Perplexity
 from ptq_cli.runtime.session import Session
 
@@ -216,7 +216,7 @@ def cells(report: Mapping[str, Any]) -> Iterator[str]:
 def speed_of(files: Sequence[Path], ids: Array, seconds: float) -> list[float]:
     """Return how many times as fast as the first file the others are with these tokens, [1, positions]."""
     batch = inputs_of(Session(files[0], threads=1), ids)
-    latency = measure_latency(files, [batch], threads=1, seconds=seconds)
+    (latency,) = measure_latencies(files, [Scenario([batch], 1)], seconds=seconds)
     return [1 / ratio.processor for ratio in latency.ratios]
 
 

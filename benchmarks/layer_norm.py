@@ -11,7 +11,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.results_page import is_to_write, print_part, processor
-from ptq_cli.evaluation.latency import measure_latency
+from ptq_cli.evaluation.latency import Scenario, measure_latencies
 
 SHAPES = ((1, 64, 256), (8, 64, 256), (1, 64, 768), (8, 64, 768), (8, 256, 768))
 RUNS = 60
@@ -41,7 +41,7 @@ def _ratio(shape: tuple[int, int, int], threads: int) -> float:
     random = np.random.default_rng(0)
     inputs = {name: random.standard_normal(shape).astype(np.float32) for name in ("x", "skip")}
     models = [_model(operator, shape[-1]) for operator in ("Sum", "Add")]
-    return measure_latency(models, [inputs], threads=threads, runs=RUNS).ratios[0].value
+    return measure_latencies(models, [Scenario([inputs], threads)], runs=RUNS)[0].ratios[0].value
 
 
 def _model(operator: str, width: int) -> bytes:

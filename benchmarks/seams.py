@@ -17,10 +17,7 @@ ELEMENTS = 1_000_000
 PAIRS = 50
 # Input and output channels, height and width, kernel.
 CONVOLUTIONS = ((16, 16, 64, 1), (32, 32, 32, 3), (64, 64, 28, 3), (64, 64, 28, 1))
-SCALE: dict[str, Array] = {
-    "scale": np.asarray(0.02, np.float32),
-    "zero_point": np.asarray(128, np.uint8),
-}
+SCALE: dict[str, Array] = {"scale": np.asarray(0.02, np.float32), "zero_point": np.asarray(128, np.uint8)}
 
 
 def fastest(

@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.models import write_bert, write_images, write_resnet50, write_sequences
 from benchmarks.results_page import print_part, processor, result_parser
 from benchmarks.timing import run_ptq
-from ptq_cli.evaluation.latency import LatencyComparison, LatencyRatio, measure_latency
+from ptq_cli.evaluation.latency import LatencyComparison, LatencyRatio, Scenario, measure_latencies
 from ptq_cli.evaluation.metrics.value_errors import Sqnr
 from ptq_cli.runtime.machine import usable_cores
 from ptq_cli.runtime.session import Session
@@ -166,10 +166,11 @@ def _contest(case: Case, folder: Path, seconds: float) -> Contest:
     preprocessing = _quantize_static(case, theirs)
     feeds = list(_feeds(case.evaluation))
     expected = [outputs[0] for outputs in map(Session(case.model).run, feeds)]
+    files, scenario = [ours, theirs, case.model], Scenario(feeds, usable_cores())
     return Contest(
         sqnr_ours=_sqnr(expected, ours, feeds),
         sqnr_theirs=_sqnr(expected, theirs, feeds),
-        latency=measure_latency([ours, theirs, case.model], feeds, threads=usable_cores(), seconds=seconds),
+        latency=measure_latencies(files, [scenario], seconds=seconds)[0],
         integer_share=_integer_share(ours),
         preprocessing=preprocessing,
     )

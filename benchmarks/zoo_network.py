@@ -24,7 +24,7 @@ from benchmarks.timing import run_ptq
 from benchmarks.zoo_metrics import Labels, task_of
 from ptq_cli.core.errors import first_line
 from ptq_cli.core.tensors import Array
-from ptq_cli.evaluation.latency import measure_latency
+from ptq_cli.evaluation.latency import Scenario, measure_latencies
 from ptq_cli.evaluation.metrics.value_errors import Sqnr, WorstChannelSqnr
 from ptq_cli.runtime.session import Session
 
@@ -112,7 +112,7 @@ class Judge:
 
     def speeds(self, files: Sequence[Path], seconds: float) -> list[float]:
         """Return how many times as fast as the float network the others are: all take turns."""
-        latency = measure_latency([self.network, *files], self.feeds, threads=1, seconds=seconds)
+        (latency,) = measure_latencies([self.network, *files], [Scenario(self.feeds, 1)], seconds=seconds)
         return [1 / ratio.processor for ratio in latency.ratios]
 
 

@@ -21,7 +21,6 @@ from ptq_cli.core.words import require_known
 from ptq_cli.recipe.sections import AmaxSettings
 
 AUTO_METHOD = "auto"  # A further value of ``--amax``: percentile where histograms were kept, otherwise max.
-
 _Decide = Callable[[TensorStatistics, AmaxSettings, NumberFormat], Choice]
 Search = Callable[[LinearHistogram, IntegerFormat], Choice]
 DecideValues = Callable[[FloatArray, AmaxSettings, NumberFormat], Choice]

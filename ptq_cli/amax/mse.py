@@ -173,7 +173,6 @@ def fine_pair(
 MSE_START_BIN = 1
 
 BINS_PER_LEVEL = 8  # Fewer bins to a level, and where their centers fall between two levels is chance.
-
 Errors = npt.NDArray[np.float64]
 
 

@@ -13,7 +13,6 @@ from ptq_cli.recipe.sections import AmaxSettings, OverrideSettings
 
 WILDCARDS = "*?["
 OF_LAYERS = ("mode", "granularity")  # Keys of ``[activations]`` that are of the layer that reads them.
-
 _Names = Collection[str]
 
 

@@ -29,10 +29,7 @@ Examples:
 )
 @option(DATA, "--eval-samples", "--samples", type=int, metavar="N", help="Number of samples.  [default: 256]")
 @option(
-    OWN,
-    "--metric",
-    metavar="NAME",
-    help="Metric for each layer's drop.  [default: top1 if there are labels]",
+    OWN, "--metric", metavar="NAME", help="Metric for each layer's drop.  [default: top1 if there are labels]"
 )
 @option(
     OWN,

@@ -105,7 +105,6 @@ class QuantizationSums:
     """
 
     def __init__(self, parameters: QuantParameters, channel_axis: int | None) -> None:
-        """Begin."""
         self.parameters = parameters
         self.is_finite = True
         self.count = self.clipped = 0
@@ -256,7 +255,6 @@ class Judge:
     """
 
     def __init__(self, yardstick: Yardstick) -> None:
-        """Begin with no sample."""
         self.not_finite = ""
         self._yardstick = yardstick
         self._noise = NoiseSums()

@@ -200,7 +200,6 @@ def _widened(constant: ConstantValues, amax: Float64Array | None, greatest: int)
 
 
 def _output_channels(node: ir.Node, rank: int) -> int | None:
-    """Axis of a weight's output channels."""
     is_transposed = node.attributes.get_int("transB", 0)
     axes = {"Conv": 0, "ConvTranspose": 1, "MatMul": rank - 1, "Gemm": 0 if is_transposed else 1}
     if node.op_type in RECURRENT:

@@ -22,10 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 # Argument of each key of a recipe.
-_KEYS = {
-    **{key: name for name, key in FLAG_KEYS.items()},
-    **{f"{ONCE}.{name}": name for name in ONCE_KEYS},
-}
+_KEYS = {**{key: name for name, key in FLAG_KEYS.items()}, **{f"{ONCE}.{name}": name for name in ONCE_KEYS}}
 # Names of commands in Python, where they are others.
 _CALLS = {
     "evaluate --shard": "evaluate_shard",

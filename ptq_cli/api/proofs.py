@@ -132,11 +132,7 @@ def compare_answers(
         1.0
     """
     found = run_answers(
-        Path(answers),
-        Path(cases),
-        min_exact_kernels=min_exact_kernels,
-        minimum=min or {},
-        progress=progress,
+        Path(answers), Path(cases), min_exact_kernels=min_exact_kernels, minimum=min or {}, progress=progress
     )
     write_answers(found, RunDirectory(Path(run)))
     return found

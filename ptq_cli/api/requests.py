@@ -211,10 +211,7 @@ def request_of(
     if isinstance(values := found.get("input"), Mapping):
         found["input"] = {name: _plain(value) for name, value in values.items()}
     return Request(
-        settings=found,
-        model=path,
-        recipe_file=Path(recipe) if recipe is not None else None,
-        preset=preset,
+        settings=found, model=path, recipe_file=Path(recipe) if recipe is not None else None, preset=preset
     ).by_user()
 
 

@@ -7,18 +7,21 @@ from typing import Any, Unpack
 from ptq_cli.analysis.analysis_subject import Question
 from ptq_cli.analysis.run_analyze import AnalysisResult, run_analyze
 from ptq_cli.api.own_words import in_own_words
-from ptq_cli.api.requests import ModelLike, PathLike, as_model_path, evaluation_request, pass_data, request_of
+from ptq_cli.api.requests import (
+    ModelLike,
+    PathLike,
+    as_model_path,
+    as_path,
+    evaluation_request,
+    pass_data,
+    request_of,
+)
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.document.analysis_document import RankedBy
 from ptq_cli.evaluation.report_changes import ReportChanges
 from ptq_cli.monitoring.compared_drift import Limits
 from ptq_cli.monitoring.run_drift import DriftOptions, DriftResult, run_drift
-from ptq_cli.pipeline.calibration_view import (
-    CalibrationView,
-    Explanation,
-    explain_tensor,
-    view_calibration,
-)
+from ptq_cli.pipeline.calibration_view import CalibrationView, Explanation, explain_tensor, view_calibration
 from ptq_cli.pipeline.evaluation.report_page import PageResult, run_page
 from ptq_cli.pipeline.run_compare import ComparisonResult, run_compare, run_compare_models
 from ptq_cli.pipeline.run_inspect import Inspection, run_inspect
@@ -110,7 +113,7 @@ def analyze(
     request = evaluation_request(settings, recipe, preset)
     path = as_model_path(quantized_model)
     question = Question(layers, sensitivity, rank_by, skip_layers)
-    overlay = Path(model_explorer) if model_explorer is not None else None
+    overlay = as_path(model_explorer)
     return run_analyze(request, RunDirectory(Path(run)), path, question, progress, overlay=overlay)
 
 
@@ -184,9 +187,7 @@ def compare_models(
     Raises:
         PtqError: a report cannot be read, or the metric is not in all of them.
     """
-    return run_compare_models(
-        [Path(report) for report in reports], metric, Path(page) if page is not None else None
-    )
+    return run_compare_models([Path(report) for report in reports], metric, as_path(page))
 
 
 @in_own_words

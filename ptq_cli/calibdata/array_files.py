@@ -270,11 +270,9 @@ class NpzDataset(ArrayDataset):
         return f"array '{name}' of '{self.source}'"
 
     def _rows(self, stream: IO[bytes], name: str, passed: int, rows: int) -> Array:
-        """Read and discard ``passed`` rows, and read the next ones.
-
-        From Python 3.12 on, a seek within a stored member moves the file that all members share, so that
-        the others read wrong bytes, and the check of its sum is switched off.
-        """
+        """Read and discard ``passed`` rows, and read the next ones."""
+        # From Python 3.12 on, a seek within a stored member moves the file that all members share, so that
+        # the others read wrong bytes, and the check of its sum is switched off.
         with _zip_errors(self._where(name)):
             left = passed * self._headers[name].row_bytes
             while left and (skipped := len(stream.read(min(left, _SKIPPED_AT_ONCE)))):

@@ -298,8 +298,7 @@ def _require_fit(found: Array | TensorSpec, wanted: TensorSpec, where: str, *, s
     shapes = f"found {format_shape(found.shape)}, expected {format_shape(wanted.shape)}, in {where}"
     if len(found.shape) != len(wanted.shape):
         raise DataShapeError(
-            f"the rank of input '{wanted.name}' differs: {shapes}",
-            hint=_rank_hint(len(found.shape), wanted),
+            f"the rank of input '{wanted.name}' differs: {shapes}", hint=_rank_hint(len(found.shape), wanted)
         )
     if not sizes:
         return

@@ -273,8 +273,7 @@ def frame_shape(spec: TensorSpec, *, is_step: bool) -> tuple[int | None, ...]:
 def cut_steps(array: Array, spec: TensorSpec, frame: tuple[int | None, ...], cuts: Cuts, where: str) -> Array:
     """Return an input's array [steps, …] of one recording: one row of values is cut.
 
-    Raises:
-        DataShapeError: the array has other axes, or nobody says how many values a step takes.
+    Raises: DataShapeError: the array has other axes, or nobody says how many values a step takes.
     """
     if array.ndim == len(frame) + 1:
         return array

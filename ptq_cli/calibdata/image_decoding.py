@@ -63,8 +63,7 @@ def fixed_size(settings: ImageSettings) -> tuple[int, int] | None:
 def image_spec(name: str, size: tuple[int | None, int | None], settings: ImageSettings) -> TensorSpec:
     """Return the tensor specification of a batch of images of one size.
 
-    Shapes:
-        size: height and width, None where they depend on the image.
+    Shapes: size: height and width, None where they depend on the image.
     """
     height, width = size
     channels = CHANNELS[settings.mode]
@@ -77,8 +76,7 @@ def resized(size: tuple[int, int], resize: list[int], name: str) -> tuple[int, i
 
     Of ``[n]``, the shorter side, the longer side is rounded down.
 
-    Source:
-        torchvision.transforms.Resize.
+    Source: torchvision.transforms.Resize.
     """
     if not resize:
         return size
@@ -98,8 +96,7 @@ def resized(size: tuple[int, int], resize: list[int], name: str) -> tuple[int, i
 def crop_box(size: tuple[int, int], crop: list[int], name: str) -> tuple[int, int, int, int] | None:
     """Left, top, right and bottom of the crop from the center, or None without a crop.
 
-    Source:
-        torchvision.transforms.CenterCrop.
+    Source: torchvision.transforms.CenterCrop.
     """
     if not crop or tuple(crop) == size:
         return None
@@ -161,8 +158,7 @@ def normalize(pixels: npt.NDArray[np.uint8], settings: ImageSettings) -> npt.NDA
         pixels: ``(N, H, W, C)``, RGB where the mode is BGR.
         result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
 
-    Units:
-        pixels: 0 to 255. mean, std: in units of the scaled values, in the order of the mode's channels.
+    Units: pixels: 0 to 255. mean, std: in units of the scaled values, in the order of the mode's channels.
     """
     if settings.mode == "BGR":
         pixels = pixels[..., ::-1]
@@ -187,8 +183,7 @@ def normalize_images(
 
     The images are as ``decode_bytes`` returns them.
 
-    Shapes:
-        result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
+    Shapes: result: ``(N, C, H, W)`` or ``(N, H, W, C)``.
     """
     for image, name in zip(images, names, strict=True):
         require_size_of_first(image.shape, images[0].shape, name, names[0], source)
@@ -201,8 +196,7 @@ def require_size_of_first(
 ) -> None:
     """Check that an image has the same size as the first one of its batch.
 
-    Shapes:
-        found, first: begin with height and width.
+    Shapes: found, first: begin with height and width.
     """
     if found[:2] != first[:2]:
         raise DataShapeError(
@@ -222,11 +216,8 @@ def decode_image(path: str, name: str, settings: ImageSettings) -> npt.NDArray[n
     Messages begin with ``name``, such as ``"image 'cat/1.jpg' of 'calib'"``. The first frame of an animated
     image is used; an alpha channel is dropped.
 
-    Shapes:
-        result: ``(height, width, 3)``, or ``(height, width)`` for mode ``L``.
-
-    Units:
-        0 to 255.
+    Shapes: result: ``(height, width, 3)``, or ``(height, width)`` for mode ``L``.
+    Units: 0 to 255.
     """
     return decode_bytes(_read(path, name), name, settings)
 

@@ -96,8 +96,7 @@ def read_header(
     header = ArrayHeader(dtype, shape, raw)
     if 0 in shape:
         raise EmptyDataError(
-            f"{where} has shape {format_shape(shape)}, which has no values",
-            hint="save at least one sample",
+            f"{where} has shape {format_shape(shape)}, which has no values", hint="save at least one sample"
         )
     if header.row_bytes > MAX_SAMPLE_BYTES:
         raise DataFormatError(

@@ -106,8 +106,7 @@ def column_of(field: pa.Field) -> ParquetColumn | None:
 def as_tensor(array: pa.Array, column: ParquetColumn, name_of: NameOfRow) -> Array:
     """Return rows of numbers, or of lists of numbers, as one array.
 
-    Shapes:
-        result: ``(rows, …)``.
+    Shapes: result: ``(rows, …)``.
 
     Example:
         >>> column = column_of(pa.field("x", pa.list_(pa.int8())))

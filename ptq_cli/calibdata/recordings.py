@@ -312,7 +312,8 @@ class Recordings(Dataset):
 
     def _batch(self, group: Sequence[_Recording], number: int, states: Mapping[str, Array]) -> Batch:
         inputs, axes = dict[str, Array](), dict[str, int | None]()
-        width, past = self._token_width(group[0]), cached_positions(self._carries, states)
+        past = cached_positions(self._carries, states)
+        width = group[0].arrays[self._tokens].shape[1] if self._tokens is not None else 1
         for spec in self._inputs:
             name, axis = spec.name, spec.samples_axis
             if name in states:
@@ -330,9 +331,6 @@ class Recordings(Dataset):
         if self.has_labels:
             labels = np.stack([item.labels[number] for item in group if item.labels is not None])
         return Batch(inputs, labels, tuple(f"{item.name} step {number}" for item in group), axes)
-
-    def _token_width(self, recording: _Recording) -> int:
-        return recording.arrays[self._tokens].shape[1] if self._tokens is not None else 1
 
 
 def _open_sizes(

@@ -237,7 +237,6 @@ class _Parts:
     json_label: int | None = None
 
     def add(self, entry: _Entry) -> None:
-        """Read a member."""
         kind, member, where = entry.role.kind, entry.member, entry.where
         self.name = entry.sample
         if kind is FieldKind.JSON:

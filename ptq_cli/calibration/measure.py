@@ -50,8 +50,7 @@ class CheckpointWriter:
 def advance(begun: Provenance, batches: int, samples: int, *, finished: bool = False) -> Provenance:
     """Provenance after further batches of its one shard; finished, the whole of a set has no share.
 
-    Raises:
-        ValueError: the provenance is not of exactly one shard.
+    Raises: ValueError: the provenance is not of exactly one shard.
     """
     share = begun.share
     if share is None or len(share.batches) != 1:
@@ -113,10 +112,7 @@ NO_DATA = ""  # the digest where no activation has to be measured, and no data w
 
 
 def measure(
-    subject: CalibrationSubject,
-    resolved: Resolved,
-    counting: Counting,
-    selection: Selection = EVERY_BATCH,
+    subject: CalibrationSubject, resolved: Resolved, counting: Counting, selection: Selection = EVERY_BATCH
 ) -> tuple[Statistics, int, int]:
     """Run the selected batches through the model; return the statistics, and the batches and samples."""
     model, dataset = subject.model, subject.dataset

@@ -119,13 +119,7 @@ def _open_on_device(
     return forward
 
 
-def _plan(
-    model: Runnable,
-    taps: Sequence[str],
-    machine: Machine,
-    limit: int,
-    batch: Batch,
-) -> MemoryPlan:
+def _plan(model: Runnable, taps: Sequence[str], machine: Machine, limit: int, batch: Batch) -> MemoryPlan:
     give_back_freed_blocks()
     reached = most_resident_bytes()
     whole = _runs_whole(model, taps) or not samples_are_apart(model, batch)

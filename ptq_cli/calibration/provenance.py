@@ -160,8 +160,7 @@ def source_bytes(model: str | None, settings: Mapping[str, str], run: RunDirecto
     about what quantization saves. ``settings`` are of the calibration, and name each file that it was made
     from. None of a model that is not ONNX, and where a file is not there any more.
 
-    Units:
-        bytes.
+    Units: bytes.
     """
     if model is None or not Path(model).is_file() or detect_kind(Path(model)) is not ModelKind.ONNX:
         return None

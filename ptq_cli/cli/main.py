@@ -113,17 +113,6 @@ class LazyGroup(SectionGroup):
         command: click.Command = module.command
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the named command and the words after it; of a former one, say what to type instead."""
-        if args[0] not in COMMANDS and not ctx.resilient_parsing:
-            from ptq_cli.terminal.options.former_names import command_instead
-
-            if instead := command_instead(args):
-                raise UsageError(f"there is no command '{args[0]}' any more", hint=instead)
-        return super().resolve_command(ctx, args)
-
 
 def _show_version(context: click.Context, _parameter: click.Parameter, is_asked: bool) -> None:
     if not is_asked or context.resilient_parsing:
@@ -296,7 +285,7 @@ def _as_usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError
     hint = f"run {command} --help to see what it accepts"
     if isinstance(error, click.NoSuchOption):
         if error.ctx is not None and error.option_name.startswith("--"):
-            from ptq_cli.terminal.options.former_names import option_instead
+            from ptq_cli.terminal.options.settings_as_options import option_instead
 
             if instead := option_instead(error.option_name, words, error.ctx):
                 return UsageError(f"there is no option '{error.option_name}' of '{command}'", hint=instead)

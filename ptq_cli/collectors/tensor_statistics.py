@@ -22,7 +22,6 @@ SIGN = np.uint32(1 << (8 + MANTISSA_BITS))
 INFINITE = 255 << MANTISSA_BITS
 COARSEST_BITS = 3
 PAGE_BINS = 1 << MANTISSA_BITS
-
 _Keys = npt.NDArray[np.uint32]
 Counts = npt.NDArray[np.int64]
 

@@ -49,7 +49,6 @@ def round_to_float(x: npt.ArrayLike, format: FloatFormat) -> npt.NDArray[np.floa
 ZERO_AMAX = 2.0**-110
 
 PART = 1 << 20  # Number of elements that are quantized at once.
-
 FloatArray = npt.NDArray[np.float32]
 
 

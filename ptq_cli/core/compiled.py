@@ -20,7 +20,6 @@ class _Compiled:
         return (self._dispatcher or self.dispatcher())(*arguments)
 
     def dispatcher(self) -> Callable[..., Any]:
-        """The function compiled by numba."""
         with _LOCK:
             if self._dispatcher is None:
                 self._dispatcher = _compile(self._function)
@@ -62,10 +61,8 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _forget_unreadable(dispatcher: Any) -> None:
-    """Empty a cache on disk that names classes which an older version of ptq had.
-
-    numba reads the whole index of a cache before it looks whether the source has changed since.
-    """
+    """Empty a cache on disk that names classes which an older version of ptq had."""
+    # numba reads the whole index of a cache before it looks whether the source has changed since.
     cache = dispatcher._cache
     try:
         cache._cache_file._load_index()

@@ -24,7 +24,6 @@ from ptq_cli.core.read_files import require_file
 Arrays = Mapping[str, npt.NDArray[Any]]
 Bytes = npt.NDArray[np.uint8]
 _T = TypeVar("_T")
-
 HEADER_KEY = "ptq"
 MOST_HEADER_BYTES = 100_000_000  # safetensors allows no more.
 # Dtypes by safetensors' names, in its order. Arrays of the last type come first: all are then aligned.

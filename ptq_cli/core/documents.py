@@ -31,7 +31,6 @@ from ptq_cli.core.errors import PtqError, ReportError
 from ptq_cli.core.read_files import read_file
 
 _T = TypeVar("_T")
-
 HIDDEN = None  # Marks an ``Annotated`` field that the document leaves out.
 # JSON has no such numbers, so they are texts.
 NON_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}

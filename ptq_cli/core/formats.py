@@ -146,13 +146,11 @@ STORED_AS = {"float8e4m3fn": "float8_e4m3fn", "float4e2m1": "float4_e2m1fn"}
 FLOAT8_E4M3FN = FloatFormat("float8e4m3fn", exponent_bits=4, mantissa_bits=3, largest=448.0)
 FLOAT4_E2M1 = FloatFormat("float4e2m1", exponent_bits=2, mantissa_bits=1, largest=6.0)
 FLOATS: dict[str, FloatFormat] = {item.name: item for item in (FLOAT8_E4M3FN, FLOAT4_E2M1)}
-
 INT8 = IntegerFormat(8, signed=True)
 INT8_NARROW = IntegerFormat(8, signed=True, narrow_range=True)
 UINT8 = IntegerFormat(8, signed=False)
 INT16 = IntegerFormat(16, signed=True)
 UINT16 = IntegerFormat(16, signed=False)
-
 INTEGERS: dict[str, IntegerFormat] = {item.name: item for item in (INT8, UINT8, INT16, UINT16)}
 BY_NAME: dict[str, NumberFormat] = {**INTEGERS, **FLOATS}
 

@@ -84,9 +84,8 @@ def pair_sums(weight: Array, order: Order) -> Iterator[tuple[slice, Array]]:
     Nobody has to ask for signs: weights of opposite signs add up to less than the larger one, which by itself
     is within any limit.
 
-    Shapes:
-        weight: any; each sum (indices beside K, pairs). The slice is of the indices beside K, in the order of
-            their axes.
+    Shapes: weight: any; each sum (indices beside K, pairs). The slice is of the indices beside K, in the
+        order of their axes.
     """
     rows = _rows(weight, order)
     dtype = np.float64 if weight.dtype.kind == "f" else np.int16  # In which a sum of two is exact.

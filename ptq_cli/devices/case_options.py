@@ -48,12 +48,7 @@ CASES = (
 
 
 def require_one_use(
-    pack: Path | None,
-    answers: Path | None,
-    *,
-    model: Path | None,
-    samples: int | None,
-    limited: bool,
+    pack: Path | None, answers: Path | None, *, model: Path | None, samples: int | None, limited: bool
 ) -> None:
     """Refuse options that belong to another use of the command."""
     from ptq_cli.core.errors import UsageError

@@ -47,7 +47,6 @@ from ptq_cli.setup.run_directory import RunDirectory
 _FORMAT, _VERSION = "ptq.answer", "1"
 RUN_AGAIN = "run the cases on the device again, and copy the whole file"
 QUARTERS = 4  # The tolerance of a float is a quarter of the step from its sum to the next one
-
 _Runs = Sequence[Mapping[str, Mapping[str, Array]]]
 
 
@@ -288,8 +287,7 @@ def _told_apart(devices: Sequence[DeviceAnswer]) -> tuple[DeviceAnswer, ...]:
 def write_answers(found: DeviceAnswers, run: RunDirectory) -> tuple[Path, ...]:
     """Show what devices gave on the page of a run's report, and return which files were written.
 
-    Edge case:
-        A run without a report of this model is left as it is.
+    Edge case: A run without a report of this model is left as it is.
     """
     files = page_with_devices(found, run)
     write_together(files)

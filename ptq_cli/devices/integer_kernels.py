@@ -256,7 +256,9 @@ class IntegerKernels:
         self._optimized = onnx.load(path, load_external_data=False)
         graph = self._optimized.graph
         self._constants = {item.name: item for item in graph.initializer}
-        self.nodes = [node for node in graph.node if _is_kernel(node)]
+        self.nodes = [
+            node for node in graph.node if node.op_type in SUMMING or node.op_type.startswith("QLinear")
+        ]
 
     def cases(self, batches: Sequence[KernelTensors]) -> list[KernelCase]:
         """A case for each kernel: on what it meets for each batch, and on extremes of its integers.
@@ -339,10 +341,6 @@ class IntegerKernels:
             graph, opset_imports=opsets, ir_version=version
         ).SerializeToString()
         return content
-
-
-def _is_kernel(node: onnx.NodeProto) -> bool:
-    return node.op_type in SUMMING or node.op_type.startswith("QLinear")
 
 
 def _gives(model: bytes, runs: Iterable[tuple[KernelTensors, Mapping[str, Expected]]]) -> bool:

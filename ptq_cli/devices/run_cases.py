@@ -108,8 +108,7 @@ def write_cases(folder: Path, cases: Sequence[CaseFiles], about: Mapping[str, An
     """
     if is_folder(folder) and any(folder.iterdir()) and not (folder / MANIFEST).is_file():
         raise OutputFileError(
-            f"'{folder}' holds other files, expected a new folder or earlier cases",
-            hint="name a new folder",
+            f"'{folder}' holds other files, expected a new folder or earlier cases", hint="name a new folder"
         )
     entries, contents = [], dict[Path, Content]()
     for number, case in enumerate(cases):
@@ -259,10 +258,8 @@ def _whole_case(
 
 
 def _rounding(here: Array, written: Array) -> Array:
-    """How far an output may be from this machine's: which values are rounded otherwise is chance.
-
-    ``AS_FAR`` times as far as the file as it is written, and at least a step of 8 bits over its range.
-    """
+    """How far an output may be from this machine's: which values are rounded otherwise is chance."""
+    # ``AS_FAR`` times as far as the file as it is written, and at least a step of 8 bits over its range.
     if here.dtype.kind != "f" or here.shape != written.shape or not here.size:
         return np.array(0.0)
     apart = np.abs(here.astype(np.float64) - written.astype(np.float64))

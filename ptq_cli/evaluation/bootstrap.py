@@ -146,7 +146,6 @@ def _laplace(count: int) -> Float64Array:
 OfSums = Callable[[Float64Array], Float64Array]  # from sums over samples, [..., k], to values, [...]
 ManyOfSums = Callable[[Float64Array], tuple[Float64Array, ...]]  # from such sums to values of several kinds
 _OfWeights = Callable[[Float64Array], Float64Array]  # from how often each unit counts, [units], to [values]
-
 RESAMPLES = 2000
 SEED = 0
 _BLOCK = 2**20  # drawn indices in memory at a time: 8 MiB

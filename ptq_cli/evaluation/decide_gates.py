@@ -8,7 +8,7 @@ from pathlib import Path
 from ptq_cli.core.documents import read_document
 from ptq_cli.core.errors import GateError, ReportError
 from ptq_cli.core.words import did_you_mean
-from ptq_cli.evaluation.document.gate_result import LATENCY_GATE, SATURATION_GATE, SIZE_GATE, GateResult
+from ptq_cli.evaluation.document.gate_result import LATENCY_GATE, SATURATION_GATE, SIZE_GATE, GateResult, Kind
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.evaluation.interval import (
@@ -111,17 +111,7 @@ def _drop(measurement: Measurement, limit: Limit, report: Report) -> GateResult:
         raise GateError(
             f"{name} has no drop, because it compares the models and has one value, {value}", hint=hint
         )
-    allowed = absolute_limit(limit, before)
-    needed = samples_for_drop(measurement, allowed, report.evaluation.samples)
-    return GateResult(
-        metric=name,
-        kind="max_drop",
-        limit=allowed,
-        value=drop,
-        interval=_known(measurement.drop_interval, drop),
-        samples_needed=needed,
-        percent=percentage(limit),
-    )
+    return _of_drop("max_drop", measurement, limit, absolute_limit(limit, before), report.evaluation.samples)
 
 
 def _ratio(measurement: Measurement, limit: Limit, report: Report) -> GateResult:
@@ -207,18 +197,20 @@ def _portable(report: Report) -> GateResult:
 
 
 def _regression(measurement: Measurement, before: Measurement, limit: Limit, samples: int) -> GateResult:
-    allowed = absolute_limit(limit, before.quantized_value)
     # Paired by sample where both reports hold hits: the interval is narrower than that of two shares.
     compared = regression(before, measurement, samples)
-    needed = samples_for_drop(compared, allowed, samples)
-    worse = compared.drop if compared.drop is not None else 0.0
+    return _of_drop("max_regression", compared, limit, absolute_limit(limit, before.quantized_value), samples)
+
+
+def _of_drop(kind: Kind, measurement: Measurement, limit: Limit, allowed: float, samples: int) -> GateResult:
+    worse = measurement.drop if measurement.drop is not None else 0.0
     return GateResult(
         metric=measurement.name,
-        kind="max_regression",
+        kind=kind,
         limit=allowed,
         value=worse,
-        interval=_known(compared.drop_interval, worse),
-        samples_needed=needed,
+        interval=_known(measurement.drop_interval, worse),
+        samples_needed=samples_for_drop(measurement, allowed, samples),
         percent=percentage(limit),
     )
 

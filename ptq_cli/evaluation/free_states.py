@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 FORCED = "on the float model's states"  # follows the name of a quantized model that is given them
 MOST_POINTS = 100  # points of a curve of errors by step, at most
 NOT_APART = "it is not summed up sample by sample, so recordings cannot be drawn"
-
 Indices = npt.NDArray[np.int64]
 
 

@@ -33,7 +33,6 @@ from ptq_cli.evaluation.runs.run_models import Run, Runs
 _TYPES = "token_type_ids"
 SCORES = 3  # axes of the scores of tokens: batch, tokens, vocabulary
 MOST_LISTED, MOST_EXAMPLES = 1000, 3
-
 Tokens = tuple[int, ...]
 
 

@@ -11,7 +11,6 @@ from ptq_cli.core.documents import AtLeast
 
 Method = Literal["score", "wilson", "student", "bootstrap", "blocks"]
 _Count = Annotated[int, AtLeast(0)]
-
 CONFIDENCE = 0.95
 NORMAL_QUANTILE = 1.959963984540054  # standard normal, at 0.975; a constant: ``statistics`` is slow to import
 # Slack of limits: 0.83 - 0.82 is 0.010000000000000009 in floating point, and a limit of 0.01 must hold it.

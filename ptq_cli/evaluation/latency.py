@@ -88,22 +88,6 @@ class LatencyComparison:
     runtime: Annotated[str, "What its makers call it."] = ONNX_RUNTIME.title
 
 
-def measure_latency(
-    models: Sequence[bytes | Path | StoredModel],
-    inputs: Sequence[Inputs],
-    *,
-    threads: int,
-    seconds: float = 10.0,
-    runs: int | None = None,
-) -> LatencyComparison:
-    """Let models take turns at the same inputs with ONNX Runtime, and return their latencies and ratios.
-
-    That takes about ``seconds``, or as many ``runs`` of each model as are given.
-    """
-    (found,) = measure_latencies(models, [Scenario(inputs, threads)], seconds=seconds, runs=runs)
-    return found
-
-
 def measure_latencies(
     models: Sequence[bytes | Path | StoredModel],
     scenarios: Sequence[Scenario],
@@ -120,11 +104,7 @@ def measure_latencies(
     told, duration = _Sum(progress, len(scenarios), stage), Duration(seconds, runs)
     waiting = {
         index: repeat_with_new_sessions(
-            opener(models, scenario),
-            len(models),
-            scenario.inputs,
-            duration,
-            told.part(index),
+            opener(models, scenario), len(models), scenario.inputs, duration, told.part(index)
         )
         for index, scenario in enumerate(scenarios)
     }

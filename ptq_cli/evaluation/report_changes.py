@@ -364,7 +364,6 @@ def best(costs: Sequence[float | None], values: Sequence[float]) -> tuple[bool, 
 
 
 def _measured(reports: Sequence[Report], names: Sequence[str], metric: str | None) -> tuple[Measurement, ...]:
-    """Metric's measurement in each report."""
     tables = [{found.name: found for found in report.metrics} for report in reports]
     shared = [name for name in tables[0] if all(name in table for table in tables)]
     if metric is not None:
@@ -389,7 +388,6 @@ def _goodness(found: Measurement) -> float:
 
 
 def _interval(found: Measurement) -> Interval | None:
-    """Interval of the quantized model's value."""
     drop = found.drop_interval
     if drop is None or found.float_value is None:
         return found.quantized_interval

@@ -74,8 +74,7 @@ class OutputDifference:
     ]
     sqnr_db: Annotated[float, "SQNR over all its values; inf if they are equal."]
     open_sizes: Annotated[
-        bool,
-        "Whether the runtime is this far off only where it compiles the model for any sizes.",
+        bool, "Whether the runtime is this far off only where it compiles the model for any sizes."
     ] = False
 
     @property
@@ -261,9 +260,8 @@ def compare_optimized(
     ``grids`` has the scale of each output that is quantized. As it is written, the graph runs with ONNX
     Runtime, without optimizations.
 
-    Edge case:
-        NaN in both is not a difference; NaN in one of them, or another shape, is an infinite one. Outputs of
-        other integers than a quantized output's, of booleans, and sequences are ignored.
+    Edge case: NaN in both is not a difference; NaN in one of them, or another shape, is an infinite one.
+        Outputs of other integers than a quantized output's, of booleans, and sequences are ignored.
     """
     stage = "comparing outputs"
     progress(Progress(stage, 0, None))

@@ -167,11 +167,9 @@ def _with_seam_of_here(
     extremes: tuple[ir.Model, ir.Model],
     seconds: float,
 ) -> MachineProfile:
-    """The profile with the seam that explains the time of a placement that has some.
-
-    The float model and the integer one take turns with it, and say how much slower or faster the machine has
-    become since they were profiled.
-    """
+    """The profile with the seam that explains the time of a placement that has some."""
+    # The float model and the integer one take turns with it, and say how much slower or faster the machine
+    # has become since they were profiled.
     placement = fastest_placement(model, plan, target, profile)
     if not placement.in_float or not placement.plan.activations:
         return profile  # There is no seam whose cost matters.
@@ -198,11 +196,9 @@ def _by_owner(found: OperatorTimes, owners: Mapping[str, str]) -> Mapping[str, f
 
 
 def _owners(model: ir.Model, written: ir.Model) -> dict[str, str]:
-    """The node of the float model that each node of one written for a target computes, by name.
-
-    Pairs that are left belong to no node: they are what a tensor costs between integers and floats. Those
-    around an operator of the runtime's own belong to it, since no placement has it without them.
-    """
+    """The node of the float model that each node of one written for a target computes, by name."""
+    # Pairs that are left belong to no node: they are what a tensor costs between integers and floats. Those
+    # around an operator of the runtime's own belong to it, since no placement has it without them.
     own = {node.name or "" for node in model.graph}
     owners = {}
     for node in written.graph:

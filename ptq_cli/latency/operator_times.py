@@ -217,10 +217,8 @@ def _origins(graph: onnx.GraphProto, nodes: Sequence[ir.Node]) -> dict[str, int]
 
 
 def _main_node(kernel: str, last: ir.Node, nodes: Collection[ir.Node]) -> ir.Node:
-    """Which of the nodes that were merged into a kernel it is named for: FusedConv is a Conv.
-
-    Its name is often that of the last one, such as an activation function or a normalization.
-    """
+    """Which of the nodes that were merged into a kernel it is named for: FusedConv is a Conv."""
+    # Its name is often that of the last one, such as an activation function or a normalization.
     merged = [last]
     for node in merged:
         if node.op_type == kernel or len(merged) > MOST_MERGED:
@@ -266,8 +264,7 @@ def by_operator(nodes: Sequence[NodeTime]) -> tuple[OperatorSummary, ...]:
 def growth(first: Sequence[NodeTime], other: Sequence[NodeTime]) -> tuple[tuple[str, float], ...]:
     """The types of operators that take longer in another model than in the first, and by how much.
 
-    Units:
-        microseconds; the largest difference first.
+    Units: microseconds; the largest difference first.
     """
     before = {item.operator: item.microseconds for item in by_operator(first)}
     more = {item.operator: item.microseconds - before.get(item.operator, 0.0) for item in by_operator(other)}

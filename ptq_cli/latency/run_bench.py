@@ -289,10 +289,7 @@ def run_bench(
     directory; inputs are made up if there are none. Ratios are to the first model.
     """
     Duration(options.seconds, options.runs)  # refuses one that makes no sense
-    paths = tuple(models) or (
-        run.require_stage(run.float_model, "ptq calibrate"),
-        run.require_model(),
-    )
+    paths = tuple(models) or (run.require_stage(run.float_model, "ptq calibrate"), run.require_model())
     beside = next((file for path in paths if (file := RunDirectory(path.parent).recipe).is_file()), None)
     resolved = resolve(request, otherwise=file_layer(beside) if beside is not None else None)
     resolved = with_run_data(resolved, beside)

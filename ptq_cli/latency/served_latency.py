@@ -70,9 +70,8 @@ def slower_operators(
 
     ``integer`` names the layers that are to be computed in integers.
 
-    Edge case:
-        A conversion belongs to the operator that is computed in float beside it, because it would not be
-        there without it. Operators that lose less than 5 % of the float model's time are not returned.
+    Edge case: A conversion belongs to the operator that is computed in float beside it, because it would not
+        be there without it. Operators that lose less than 5 % of the float model's time are not returned.
     """
     nodes = {node.name or "": node for node in float_model.graph}
     computed = _computed_in_float(quantized_model, integer, quantized)

@@ -38,8 +38,8 @@ def noted_axes(model: ir.Model) -> dict[str, int | None]:
 def with_axes(specs: Sequence[TensorSpec], axes: Axes) -> tuple[TensorSpec, ...]:
     """Return specs with the axes of their samples; one that is not named has them on the first."""
     return tuple(
-        replace(spec, batch_axis=axes.get(spec.name, 0) if _has(spec, axes.get(spec.name, 0)) else 0)
-        for spec in specs
+        replace(spec, batch_axis=axis if axis is None or axis < max(len(spec.shape), 1) else 0)
+        for spec, axis in ((spec, axes.get(spec.name, 0)) for spec in specs)
     )
 
 
@@ -171,10 +171,6 @@ def measured_axes(one: Mapping[str, Array], two: Mapping[str, Array]) -> dict[st
 def _fed(model: ir.Model) -> list[ir.Value]:
     """Return the inputs that need data: those without a constant."""
     return [value for value in model.graph.inputs if value.name not in model.graph.initializers]
-
-
-def _has(spec: TensorSpec, axis: int | None) -> bool:
-    return axis is None or axis < max(len(spec.shape), 1)
 
 
 def _size(value: ir.Value, axis: int | None) -> str | None:

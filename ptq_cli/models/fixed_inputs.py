@@ -147,8 +147,7 @@ def closed_sizes(
         target: for messages.
         example: gives the shapes of one sample, for the hint.
 
-    Raises:
-        ModelInputError: the shapes leave one open.
+    Raises: ModelInputError: the shapes leave one open.
 
     Example:
         >>> text = '<ir_version: 10, opset_import: ["": 20]> g (float[n] x) => (float[n] y) { y = Exp(x) }'

@@ -147,8 +147,7 @@ def _forget_removed(model: ir.Model) -> int:
 def noted_table(model: ir.Model, key: str) -> dict[str, Any]:
     """Return the table that a model's metadata have under a key, as JSON.
 
-    Edge case:
-        Metadata that hold no such table, because ptq did not write them, are an empty one.
+    Edge case: Metadata that hold no such table, because ptq did not write them, are an empty one.
 
     Example:
         >>> model = ir.Model(ir.Graph([], [], nodes=[]), ir_version=10)

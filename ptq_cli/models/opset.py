@@ -45,8 +45,7 @@ def set_resize_modes(model: ir.Model) -> None:
     Both map a coordinate by dividing it by the scale. Nearest takes the element below it where the scale
     enlarges, and the one above where it reduces.
 
-    Source:
-        ONNX Runtime, ``core/providers/cpu/tensor/upsamplebase.h``: before opset 11 the transformation is
+    Source: ONNX Runtime, ``core/providers/cpu/tensor/upsamplebase.h``: before opset 11 the transformation is
         "asymmetric", and the nearest mode "simple".
     """
     for node in every_node(model.graph):
@@ -131,8 +130,7 @@ def raise_opset(model: ir.Model, version: int, what: str) -> ir.Model:
     Requires: opset 7 or later. Ensures: inputs, outputs and large constants are as they were, and nodes keep
     their names and metadata. Large constants do not pass through the converter, which would copy them.
 
-    Raises:
-        InvalidOnnxError: an operator cannot be converted.
+    Raises: InvalidOnnxError: an operator cannot be converted.
     """
     before = opset_of(model)
     if before >= version:

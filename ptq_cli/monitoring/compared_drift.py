@@ -179,7 +179,6 @@ class _Rows:
         self._before = 0.0
 
     def tensor(self, name: str) -> TensorDrift:
-        """Row of a tensor."""
         seen = self._observed.seen
         grid, sums = seen.grids[name], self._resampled.sums(seen.blocks.rows(name))
         parameters, statistics = self._observed.watched[name]

@@ -10,7 +10,7 @@ how far a draw of so many calibration samples and another of so many new ones li
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -109,8 +109,7 @@ class Drift:
     calibration_samples: Annotated[int, "How many samples the calibration has seen."]
     inputs_only: Annotated[bool, "Whether only inputs were read, and no model was run."]
     exported: Annotated[
-        bool,
-        "Whether the ranges were read from the run's quantized model; if false, they were decided.",
+        bool, "Whether the ranges were read from the run's quantized model; if false, they were decided."
     ]
     max_clipped: Annotated[float | None, "Limit of the share that is clipped of any tensor; null if none."]
     min_expected_sqnr: Annotated[float | None, "Limit of the expected SQNR, decibels; null if none."]
@@ -131,7 +130,6 @@ class Drift:
 
 
 Values = npt.NDArray[np.float64]
-
 CELLS = 128  # cells of the grid over a quantizer's range: two steps of 8 bits each
 _STEPS = 256  # steps of 8 bits over a range: the unit of distances, whatever the format
 NULL_DRAWS = 4000  # draws of what chance alone moves
@@ -296,7 +294,8 @@ class Blocks:
                 kept.append(row)
         self._begun = (self._begun + 1) % self._together
         if not self._begun and self.count == 2 * BLOCKS:
-            self._rows = {name: _joined(kept) for name, kept in self._rows.items()}
+            for name, kept in self._rows.items():
+                self._rows[name] = [one + other for one, other in zip(kept[::2], kept[1::2], strict=True)]
             self._together *= 2
 
     @property
@@ -307,10 +306,6 @@ class Blocks:
     def rows(self, name: str) -> Values:
         """Rows of a tensor, a block each."""
         return np.array(self._rows[name])
-
-
-def _joined(rows: Sequence[Values]) -> list[Values]:
-    return [first + second for first, second in zip(rows[::2], rows[1::2], strict=True)]
 
 
 @dataclass(frozen=True)

@@ -225,11 +225,7 @@ def _pass(
     compile_kernel()
     forward = open_forward(model, taps, machine, data, size, progress)
     counter = _Counter(
-        forward=forward,
-        inputs=inputs,
-        taps=taps,
-        nested=nested_values(model.model.graph),
-        loaded=loaded,
+        forward=forward, inputs=inputs, taps=taps, nested=nested_values(model.model.graph), loaded=loaded
     )
     grids = {name: make_grid(parameters) for name, (parameters, _) in watched.items()}
     seen = Seen(grids)

@@ -347,8 +347,7 @@ def _find(model: ir.Model, plan: Plan, name: str, run: RunDirectory) -> str:
             "measured",
         )
     raise UnknownNameError(
-        f"no tensor '{name}' was calibrated{did_you_mean(name, list(meant))}",
-        hint=f"{listed} the tensors",
+        f"no tensor '{name}' was calibrated{did_you_mean(name, list(meant))}", hint=f"{listed} the tensors"
     )
 
 

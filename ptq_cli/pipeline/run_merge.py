@@ -70,11 +70,7 @@ from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 # Settings that may differ from shard to shard: how fast a machine runs, and not what it computes. Of a
 # device it is the number of the GPU; its kind stands in the provenance, which is compared as well.
-OF_THE_MACHINE = (
-    "runtime.device",
-    "runtime.threads",
-    "runtime.checkpoint_every",
-)
+OF_THE_MACHINE = ("runtime.device", "runtime.threads", "runtime.checkpoint_every")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,11 +285,9 @@ def run_merge_evaluation(
 
 
 def _base(facts: ShardFacts, file: Path, run: RunDirectory) -> Path:
-    """Where the paths of a shard begin.
-
-    That is the folder it lies in, if its data is found from there. Otherwise the file has come from
-    another machine, and its paths are taken from the run directory, of which that machine had a copy.
-    """
+    """Where the paths of a shard begin."""
+    # That is the folder it lies in, if its data is found from there. Otherwise the file has come from another
+    # machine, and its paths are taken from the run directory, of which that machine had a copy.
     data = _recipe_table(facts, str(file)).get("evaluation", {}).get("data", "")
     here = file.parent
     if not isinstance(data, str) or not data:

@@ -70,8 +70,7 @@ def unlike_joins(
 
     A grid that the recipe sets is not questioned, and a part that was always 0 loses nothing.
 
-    Raises:
-        MissingStatisticError: a method needs statistics that were not kept.
+    Raises: MissingStatisticError: a method needs statistics that were not kept.
     """
     rules = Rules(target)
     integer = {layer.name for layer in plan.layers if layer.quantized}
@@ -194,12 +193,9 @@ def _noise(
 def added_noise(statistics: TensorStatistics, before: QuantParameters, after: QuantParameters) -> float:
     """Return the noise that integers add to a HardSwish's result, beside float between its pairs.
 
-    Units:
-        decibels.
-
-    Edge case:
-        Infinite where only the integer form has noise. Without a histogram the values are taken to be spread
-        evenly from the smallest to the largest.
+    Units: decibels.
+    Edge case: Infinite where only the integer form has noise. Without a histogram the values are taken to be
+        spread evenly from the smallest to the largest.
     """
     x, counts = _values(statistics)
     exact, rounded = hard_swish(x), fake_quantize(x, before).astype(np.float64)

@@ -108,8 +108,7 @@ def place(
     With a calibration, joins of unlike ranges stay float, and so does what was never run. ``may_be_empty``
     returns the reasons alone where nothing can be quantized.
 
-    Raises:
-        NothingToQuantizeError: what is asked for leaves nothing to quantize.
+    Raises: NothingToQuantizeError: what is asked for leaves nothing to quantize.
     """
     unseen = never_seen(calibration) if calibration is not None else ()
     # First, because the calibration has no ranges for these layers, whatever the recipe asks.

@@ -43,8 +43,7 @@ def reader_bounds(
     Values beyond may be clipped to them: that moves the result of no reader by more than ``_STEPS`` of its
     own grid, which it is rounded to anyway. A result that stays float moves by nothing.
 
-    Edge case:
-        A tensor that anything else reads, or that is an output of the model, has no bounds.
+    Edge case: A tensor that anything else reads, or that is an output of the model, has no bounds.
     """
     values = {value.name or "": value for value in every_value(model.graph)}
     found: dict[str, ReaderBounds] = {}
@@ -121,10 +120,6 @@ def _ends(grid: QuantParameters) -> ReaderBounds:
     return low, high
 
 
-def _sigmoid(x: _Values) -> _Values:
-    return np.asarray(1.0 / (1.0 + np.exp(-x)))
-
-
 def _gelu(x: _Values) -> _Values:
     return np.asarray([value * 0.5 * (1.0 + math.erf(value / math.sqrt(2.0))) for value in x.tolist()])
 
@@ -133,7 +128,7 @@ def _gelu(x: _Values) -> _Values:
 FUNCTIONS: Mapping[str, Callable[[_Values], _Values]] = {
     "Gelu": _gelu,
     "HardSwish": lambda x: x * np.clip(x / 6.0 + 0.5, 0.0, 1.0),
-    "Sigmoid": _sigmoid,
+    "Sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
     "Tanh": np.tanh,
 }
 
@@ -198,8 +193,7 @@ def decide_activations(
 
     ``within`` has the bounds of some sources, of scaled quantizers alone.
 
-    Raises:
-        MissingStatisticError: a method needs statistics that were not kept.
+    Raises: MissingStatisticError: a method needs statistics that were not kept.
     """
     decisions: dict[str, Decision] = {}
     for site in plan.activations.values():

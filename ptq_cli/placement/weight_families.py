@@ -80,8 +80,7 @@ def weight_quantizer(
 def weight_site(site: WeightSite, family: WeightFamily, shape: Sequence[int]) -> WeightSite:
     """Return a weight's site with a family's integers, and the axis along which its scales differ.
 
-    Raises:
-        RecipeValueError: blocks do not divide the axis.
+    Raises: RecipeValueError: blocks do not divide the axis.
     """
     match family:
         case ScaledWeights():

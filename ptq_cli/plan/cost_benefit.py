@@ -86,9 +86,8 @@ COSTS = _CostModel(
 class Savings:
     """Savings of a plan, compared with the float model; negative where it costs.
 
-    Units:
-        bytes; multiply-accumulates in integers for one sample, with the sizes that ``bind_shapes`` assumes,
-        less those that the conversions are worth.
+    Units: bytes; multiply-accumulates in integers for one sample, with the sizes that ``bind_shapes``
+        assumes, less those that the conversions are worth.
     """
 
     bytes: int
@@ -133,12 +132,9 @@ MICROSECONDS_OF_ONE = 1.25e-5  # of a multiply-accumulate that integers save: do
 def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str, int]:
     """Return how many multiply-accumulates of work each layer costs if it alone stays in float.
 
-    Units:
-        multiply-accumulates for one sample, which integers save; conversions count as in ``savings``.
-
-    Edge case:
-        A layer that is converted to and from float for its own sake has a negative cost: it saves time in
-        float.
+    Units: multiply-accumulates for one sample, which integers save; conversions count as in ``savings``.
+    Edge case: A layer that is converted to and from float for its own sake has a negative cost: it saves time
+        in float.
     """
     sizes, values = Sizes.of(model), {value.name or "": value for value in every_value(model.graph)}
     integer = _integer_layers(plan)

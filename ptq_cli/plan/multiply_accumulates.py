@@ -17,7 +17,6 @@ ASSUMED_BATCH = 1  # samples
 ASSUMED_PIXELS = 224  # height and width of an image: ImageNet's
 ASSUMED_LENGTH = 128  # size of any other axis, such as the length of a sequence
 PLUS = "+"  # between the symbols of a sum, such as the length of a mask for a cache and new tokens
-
 Shape = tuple[int | None, ...]
 
 
@@ -204,9 +203,8 @@ def multiply_accumulates(
     Without ``sizes`` of inputs they are assumed as in ``bind_shapes``, and listed; ``measured`` are shapes of
     computed tensors that a run recorded.
 
-    Edge case:
-        If a size is known only when the model runs, the count is None, with the reason. Layers of a Loop or
-        Scan count once for each step; both branches of an If count, although one of them is taken.
+    Edge case: If a size is known only when the model runs, the count is None, with the reason. Layers of a
+        Loop or Scan count once for each step; both branches of an If count, although one of them is taken.
     """
     bound = bind_shapes(model, sizes)
     shapes = {**bound.shapes, **(measured or {})}

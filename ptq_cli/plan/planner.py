@@ -197,10 +197,7 @@ def _untrapped(
     while True:
         requests = Requests(rules, refused)
         computing = Computing(
-            requests=requests,
-            in_float=choices.in_float,
-            dynamic=choices.dynamic,
-            products=choices.products,
+            requests=requests, in_float=choices.in_float, dynamic=choices.dynamic, products=choices.products
         )
         for node, rule in rules.ruled(graph, "compute", "stored"):
             if rule.kind == "compute":

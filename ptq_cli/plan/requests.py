@@ -299,10 +299,8 @@ class Requests:
         return self.rules.excluded.get(name) or self.reasons.get(name, "")
 
     def _is_restored(self, value: ir.Value) -> bool:
-        """Tell whether a value comes from a DequantizeLinear, possibly moved since then.
-
-        Readers of a float operator's result read the float value, whether it is quantized or not.
-        """
+        """Tell whether a value comes from a DequantizeLinear, possibly moved since then."""
+        # Readers of a float operator's result read the float value, whether it is quantized or not.
         asked = (item for item in moved_to(value, self.rules.target) if item.name in self.asked)
         producers = (item.producer() for item in asked)
         return any(node is not None and (node.name or "") in self.integer for node in producers)

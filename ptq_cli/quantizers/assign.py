@@ -220,7 +220,6 @@ def _of_side(
 
 
 _PIECE = 1 << 17  # Values computed at a time, so that what lies between input and output stays small.
-
 _TABLE = 1 << 20  # Pairs of centers computed at a time.
 
 

@@ -132,7 +132,6 @@ def automatic_step(
 
 
 def _shared_axes(x: torch.Tensor, axis: int | None) -> list[int]:
-    """The axes along which one scale is shared."""
     if axis is None or x.ndim < 2:
         return list(range(x.ndim))
     if not -x.ndim <= axis < x.ndim:

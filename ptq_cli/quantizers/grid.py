@@ -13,7 +13,6 @@ from ptq_cli.core.errors import QuantizerShapeError, QuantizerTypeError, Quantiz
 from ptq_cli.core.formats import Granularity, IntegerFormat, PerAxis, PerTensor
 
 Real = torch.Tensor | float | Sequence[float]  # A parameter: a tensor, or plain numbers.
-
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 # An amax not above this has died, as in NVIDIA's pytorch-quantization. Exported scales go further down.
 FAINT_AMAX = 2.0**-24

@@ -19,7 +19,6 @@ from ptq_cli.quantizers.sorted_centers import MAX_CENTERS
 
 Doubles = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
-
 _ITERATIONS = 300
 RESTARTS = 4
 

@@ -11,7 +11,7 @@ from ptq_cli.core.errors import RecipeKeyError, UsageError
 from ptq_cli.core.read_files import parse_toml
 from ptq_cli.core.words import did_you_mean
 from ptq_cli.recipe.declaration import REQUIRED, Setting, setting, settings_of
-from ptq_cli.recipe.schema import SETTINGS, Recipe, instead_of
+from ptq_cli.recipe.schema import SETTINGS, Recipe
 
 FLAG_KEYS = {declared.name: key for key, declared in SETTINGS.items() if declared.name}  # Key by name.
 
@@ -40,7 +40,7 @@ def settings_to_table(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known and "." not in name:
             raise UsageError(
                 f"there is no setting '{name}'{did_you_mean(name, known)}",
-                hint=instead_of(name) or f"settings: {', '.join(known)}",
+                hint=f"settings: {', '.join(known)}",
             )
         section, dot, field = FLAG_KEYS.get(name, name).partition(".")
         if dot:
@@ -243,7 +243,7 @@ def _parse(text: str, types: Mapping[str, Any]) -> tuple[str, Any]:
     if kind is None or (dot and not is_table):
         raise RecipeKeyError(
             f"{_OPTION}: unknown key '{path.strip()[:80]}'{_nearest(path)}",
-            hint=instead_of(key) or "ptq recipe keys lists all keys",
+            hint="ptq recipe keys lists all keys",
         )
     if not name:
         return key, parse_value(written, kind)

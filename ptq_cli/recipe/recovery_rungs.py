@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ptq_cli.core.errors import RecipeValueError, UnknownNameError
+from ptq_cli.core.errors import RecipeValueError
 from ptq_cli.core.words import require_known
 from ptq_cli.recipe.declaration import (
     ALL,
@@ -117,7 +117,6 @@ def _check_granularity(settings: "ActivationSettings", where: str) -> None:
         )
 
 
-GONE = {"weighed": ROUND}  # Rungs of earlier versions, with what replaces them
 # They change the float model, so a calibration rests on them; the others change the quantized one.
 REWRITING = (EQUALIZE, SMOOTH)
 _BY_DEFAULT = (EQUALIZE,)  # What ``auto`` stands for; see docs/recovery.md for how it was measured
@@ -134,8 +133,6 @@ def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
         (('ranges', 'round'), ())
     """
     for name in settings.rungs:
-        if name in GONE:
-            raise UnknownNameError(f"unknown rung of recovery '{name}'", hint=f"{GONE[name]} has replaced it")
         require_known("rung of recovery", name, [*RUNGS, ALL, NONE, AUTO])
     if NONE in settings.rungs and len(set(settings.rungs)) > 1:
         raise RecipeValueError(

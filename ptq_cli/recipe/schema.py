@@ -85,45 +85,6 @@ def _declared() -> Iterator[Setting]:
         yield from (replace(item, name="") if several else item for item in found)
 
 
-# Keys that recipes once had, with what to do instead.
-FORMER_KEYS = {
-    "calibration.batch_size": "data.batch_size holds for calibration and evaluation",
-    "evaluation.batch_size": "data.batch_size holds for calibration and evaluation",
-    "calibration.checkpoint_every": "runtime.checkpoint_every holds for all that writes checkpoints",
-    "evaluation.checkpoint_every": "runtime.checkpoint_every holds for all that writes checkpoints",
-    "amax.start_bin": "leave it out; ptq_cli.amax.entropy and .mse take it",
-    "amax.stride": "leave it out; ptq_cli.amax.entropy and .mse take it",
-    "weights.seed": "leave it out; ptq_cli.quantizers.learn_centers takes a generator",
-    "weights.restarts": "leave it out; ptq_cli.quantizers.learn_centers takes it",
-    "weights.axis": "leave it out; the layer says its axis",
-    "quantization.all_layers": 'write prefer = "size" under [export]',
-    "override.percentile": 'write amax = "percentile 99.9", or weight_amax',
-    "metric.output": 'write it in brackets behind the metric: metric = "top1[aux]"',
-    "data.hop": "write it behind the frame: frame = [576, 512]",
-    "runtime.prefetch": "leave it out; one batch is decoded ahead",
-    "run.suffix": "leave it out; the suffix follows from the form",
-    "calibration.activation_axis": "leave it out; ptq analyze shows how much the channels of a tensor differ",
-    "evaluation.with_pytorch": "leave it out; ptq calibrate compares the float ONNX model with PyTorch",
-    "runtime.accuracy_level": "leave it out; a report has the metrics at level 0, too",
-    "recovery.float_time": "leave it out; layers in float take no longer than the float model",
-    "run.thumbnails": "leave it out; report.html and details.json name the samples that changed",
-}
-
-
-def instead_of(key: str) -> str:
-    """What to do instead of a former key, or of the keyword argument of that name; empty if there was none.
-
-    Example:
-        >>> instead_of("data.hop") == instead_of("hop"), instead_of("amax_stride") != "", instead_of("soon")
-        (True, True, '')
-    """
-    if key in FORMER_KEYS:
-        return FORMER_KEYS[key]
-    parts = (former.partition(".") for former in FORMER_KEYS)
-    names = {f"{PREFIXES.get(section, '')}{field}": f"{section}.{field}" for section, _, field in parts}
-    return FORMER_KEYS.get(names.get(key, ""), "")
-
-
 # Every setting by its key, such as ``"amax.bins"``, in the order of a recipe.
 SETTINGS: dict[str, Setting] = {item.key: item for item in _declared()}
 
@@ -193,7 +154,7 @@ class _Decoder:
                 section = f"[{place}]" if place else "the top level"
                 raise RecipeKeyError(
                     f"{self.where}: unknown key '{prefix}{key}'{did_you_mean(key, known)}",
-                    hint=FORMER_KEYS.get(prefix + key) or f"{section} has: {', '.join(known)}",
+                    hint=f"{section} has: {', '.join(known)}",
                 )
         for item in fields(kind):
             # An empty path would be resolved to the recipe's folder, and read as one of images.

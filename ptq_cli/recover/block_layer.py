@@ -149,8 +149,7 @@ def _products(parts: Sequence[RowsPart], own: slice) -> _Sums:
 def _summed(pairs: Sequence[tuple[Array, Array]]) -> _Sums:
     """Return the products of two matrices' columns, and the sums of the first one's.
 
-    Shapes:
-        (R, M) and (R, K) give (M, K), and (M,).
+    Shapes: (R, M) and (R, K) give (M, K), and (M,).
     """
     left, right = pairs[0]
     gram, sums, rows = np.zeros((left.shape[1], right.shape[1])), np.zeros(left.shape[1]), 0
@@ -275,10 +274,8 @@ class _Search:
         )
 
     def _missed(self, codes: Codes, bias: Float64s | None, parts: Sequence[RowsPart]) -> float:
-        """Return the sum of the squares that what channels make of rows is away from what they should.
-
-        Those of a table should make what its own weights do.
-        """
+        """Return the sum of the squares that what channels make of rows is away from what they should."""
+        # Those of a table should make what its own weights do.
         weights, is_table = codes.weights(self.layer.geometry.block), self.layer.is_table
         if is_table:
             weights = weights - self.state.weight

@@ -40,11 +40,9 @@ def search_blocks(
     after the other (Babai's nearest plane). Then each block in turn is improved integer by integer, and its
     scale fitted again. A channel that gained nothing stays as it is.
 
-    Shapes:
-        curvature: A, (K, K), and lower its Cholesky factor; best: (M, K); the errors (M,).
+    Shapes: curvature: A, (K, K), and lower its Cholesky factor; best: (M, K); the errors (M,).
 
-    Source:
-        Frantar et al., GPTQ (2023), for updates in blocks of columns.
+    Source: Frantar et al., GPTQ (2023), for updates in blocks of columns.
     """
     matrix, factor, wanted = (array.astype(np.float32) for array in (curvature, lower, best))
     least = grid.least.astype(np.float32)
@@ -77,8 +75,7 @@ def search_blocks(
 class Block(NamedTuple):
     """Integers, scales and zero points of a block of inputs.
 
-    Shapes:
-        codes: (C, S); scales, zeros: (C,).
+    Shapes: codes: (C, S); scales, zeros: (C,).
     """
 
     codes: _Floats
@@ -115,8 +112,7 @@ def _choose_block(
 ) -> None:
     """Choose scale, zero point and integers of a block for each channel, and what they miss of the best.
 
-    Shapes:
-        lower: (S, S); wanted: the best weights and what other blocks have lost, (C, S) each, as missed.
+    Shapes: lower: (S, S); wanted: the best weights and what other blocks have lost, (C, S) each, as missed.
     """
     (best, lost), limits = wanted, grid.limits.astype(np.float32)
     factors = (WIDTHS if grid.has_zeros else FACTORS).astype(np.float32)
@@ -151,9 +147,8 @@ def spread_candidates(
 ) -> None:  # pragma: no cover - compiled
     """Write what is wanted of each candidate of some channels, and the scales and zero points that are tried.
 
-    Shapes:
-        best: the weights and what other blocks have lost, (C, S) each; least: (C,); wanted: the same for each
-        candidate, (S, any F of at least C times the candidates of each) each; trial: (F,) each.
+    Shapes: best: the weights and what other blocks have lost, (C, S) each; least: (C,); wanted: the same for
+        each candidate, (S, any F of at least C times the candidates of each) each; trial: (F,) each.
     """
     points = _POINTS if limits[0] == 0.0 else 1
     tried, top = factors.shape[0] * points, limits[1]
@@ -183,8 +178,7 @@ def take_best(
 
     The first ``columns`` are candidates, those of each channel side by side.
 
-    Shapes:
-        trial, zero: (F,); missed: (C, S).
+    Shapes: trial, zero: (F,); missed: (C, S).
     """
     codes = block.codes
     tried = columns // codes.shape[0]
@@ -282,8 +276,7 @@ def move_block(
 ) -> np.float32:  # pragma: no cover - compiled
     """Add the same number to all integers of a block, as their zero point may move; return it.
 
-    Shapes:
-        sums: of the curvature's rows, (S,).
+    Shapes: sums: of the curvature's rows, (S,).
     """
     pull = own_curvature = np.float32(0.0)
     for i in range(codes.shape[0]):

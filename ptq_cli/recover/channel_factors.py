@@ -29,8 +29,7 @@ _ROWS = 512  # of each layer: enough to tell strengths apart, and few enough to 
 class ChannelRange:
     """The lowest and the highest value of each index along an axis of a tensor.
 
-    Shapes:
-        low, high: (C,).
+    Shapes: low, high: (C,).
     """
 
     axis: int
@@ -58,8 +57,7 @@ class SpaceReader:
         columns: which index of the tensor's axis each input of the weight is, group after group.
         rows: what it reads, on samples that decide.
 
-    Shapes:
-        weight: (M, K); columns: (groups * K,).
+    Shapes: weight: (M, K); columns: (groups * K,).
     """
 
     name: str
@@ -93,12 +91,7 @@ class SpaceSamples:
 
 
 def sample_spaces(
-    model: ir.Model,
-    spaces: Sequence[ScaleSpace],
-    plan: Plan,
-    samples: RecoverySamples,
-    *,
-    threads: int,
+    model: ir.Model, spaces: Sequence[ScaleSpace], plan: Plan, samples: RecoverySamples, *, threads: int
 ) -> SpaceSamples:
     """Run samples through a float model: ranges are those of all, rows those of the ones to decide by."""
     nodes = {node.name or "": node for node in model.graph}
@@ -393,10 +386,8 @@ class _SpaceTrial:
         return result
 
     def _mean_reach(self, count: int) -> Factors:
-        """Reach of each channel, as a geometric mean over the tensors of the space.
-
-        Those that are only added count, too: with few bits an Add loses as much as what a layer reads.
-        """
+        """Reach of each channel, as a geometric mean over the tensors of the space."""
+        # Those that are only added count, too: with few bits an Add loses as much as what a layer reads.
         reach, tensors = np.zeros(count), np.zeros(count)
         for item in self._held:
             found, own = self._found.ranges[item.name], item.channels != NO_CHANNEL

@@ -26,8 +26,7 @@ class CodeCandidates(NamedTuple):
         low, high: the integers that each column allows.
         most: what the integers of a pair of one sign may add up to.
 
-    Shapes:
-        block: (K,); partners: (K, any); scales, inverses: (B, F); low, high: (F,).
+    Shapes: block: (K,); partners: (K, any); scales, inverses: (B, F); low, high: (F,).
     """
 
     block: Int64s
@@ -42,8 +41,7 @@ class CodeCandidates(NamedTuple):
 class Tried(NamedTuple):
     """What each column came to: its integers, what they miss of the weights wanted, and the error.
 
-    Shapes:
-        codes, missed: (K, F); errors: (F,).
+    Shapes: codes, missed: (K, F); errors: (F,).
     """
 
     codes: _Float32s
@@ -57,11 +55,9 @@ def choose_panel(
 ) -> None:  # pragma: no cover - compiled
     """Choose the integers of a panel of inputs, the first of which is ``start``, from the last one on.
 
-    Shapes:
-        lower: (P, P) of the Cholesky factor; wanted, lost: (P, F), which is changed.
+    Shapes: lower: (P, P) of the Cholesky factor; wanted, lost: (P, F), which is changed.
 
-    Source:
-        Babai, On Lovász' lattice reduction and the nearest lattice point problem (1986).
+    Source: Babai, On Lovász' lattice reduction and the nearest lattice point problem (1986).
     """
     errors, low, high = found.errors, tried.low, tried.high
     columns = errors.shape[0]
@@ -116,8 +112,7 @@ def try_all(
 ) -> None:  # pragma: no cover - compiled
     """Replace the codes of few inputs as ``try_one`` does, for each channel and each of its scales.
 
-    Shapes:
-        best: (C, K); scales: (C, any, 1); codes: (C, S, K).
+    Shapes: best: (C, K); scales: (C, any, 1); codes: (C, S, K).
     """
     for c in range(codes.shape[0]):
         for s in range(codes.shape[1]):
@@ -172,8 +167,7 @@ class Objective(NamedTuple):
         members: the inputs of each block.
         limits: the lowest and highest integer, and the most that a pair of one sign adds up to.
 
-    Shapes:
-        curvature: (K, K); block: (K,); members: (B, K / B); partners: (K, any).
+    Shapes: curvature: (K, K); block: (K,); members: (B, K / B); partners: (K, any).
     """
 
     curvature: Float64s
@@ -189,8 +183,7 @@ class ChannelRows(NamedTuple):
     Attributes:
         residual: what they miss of the best weights, times the curvature.
 
-    Shapes:
-        codes, residual: (R, K); scales: (R, B).
+    Shapes: codes, residual: (R, K); scales: (R, B).
     """
 
     codes: Float64s
@@ -204,8 +197,7 @@ def improve(
 ) -> Float64s:  # pragma: no cover - compiled
     """Improve codes and scales in place; return the objectives, at local optima of single changes.
 
-    Shapes:
-        best, pull: (R, K); least, the smallest scales, and the result: (R,).
+    Shapes: best, pull: (R, K); least, the smallest scales, and the result: (R,).
     """
     codes, scales, residual = rows.codes, rows.scales, rows.residual
     running, product = np.ones(codes.shape[0], np.bool_), np.empty(codes.shape[1])
@@ -264,8 +256,7 @@ def descend(
 
     All rows are at the same input, so that what is read of a large curvature serves them all.
 
-    Source:
-        Nair and Suggala, CDQuant (2024), for coordinate descent.
+    Source: Nair and Suggala, CDQuant (2024), for coordinate descent.
     """
     curvature, limits = shared.curvature, shared.limits
     codes, scales, residual = rows.codes, rows.scales, rows.residual

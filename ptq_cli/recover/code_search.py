@@ -45,8 +45,7 @@ class Codes:
         scales: one for each block of inputs; a layer without blocks has one block.
         zeros: the zero points of blocks; None where all are 0.
 
-    Shapes:
-        integers: (M, K); scales, zeros: (M, B).
+    Shapes: integers: (M, K); scales, zeros: (M, B).
     """
 
     integers: npt.NDArray[Any]
@@ -89,8 +88,7 @@ class CodeGrid:
         pair_partners: the other inputs that each one is a pair with; -1 for none.
         most: what the integers of a pair of one sign may add up to.
 
-    Shapes:
-        block: (K,); least: (M,); pair_partners: (K, any).
+    Shapes: block: (K,); least: (M,); pair_partners: (K, any).
     """
 
     lowest: int
@@ -128,14 +126,10 @@ def search_codes(
     improved integer by integer until none can be changed alone, and the scale is fitted again, three times.
     What is found is never worse than what is given, and the same with any number of threads.
 
-    Shapes:
-        the objectives (M,).
+    Shapes: the objectives (M,).
+    Edge case: A channel whose weights are all 0 stays as it is.
 
-    Edge case:
-        A channel whose weights are all 0 stays as it is.
-
-    Source:
-        Frantar et al., GPTQ (2023).
+    Source: Frantar et al., GPTQ (2023).
     """
     found = Codes(integers=nearest.integers.astype(np.float64), scales=nearest.scales.copy())
     before = (quadratic.best * quadratic.pull).sum(axis=1)
@@ -259,10 +253,8 @@ def _shares(highest: int, size: int) -> Float64s:
 
 
 def _base(best: Float64s, scales: Float64s, grid: CodeGrid) -> Float64s:
-    """Return the scale of each block with which the largest integer stands for its largest weight.
-
-    A pair whose integers may add up to less than twice the largest one takes as much as its sum needs.
-    """
+    """Return the scale of each block with which the largest integer stands for its largest weight."""
+    # A pair whose integers may add up to less than twice the largest one takes as much as its sum needs.
     if not grid.free:
         return scales.copy()
     largest = np.zeros(scales.shape)

@@ -30,7 +30,6 @@ _CONTAINER = Container(
     is_flat=False,
 )
 _WORK = "recovery"
-
 _Identity = Mapping[str, str]  # What a rung is of, by name: a checkpoint of another is ignored
 
 

@@ -40,8 +40,7 @@ class Window:
 
         ``taken`` and ``given`` are the spatial shapes of the input and of the output.
 
-        Shapes:
-            the result (output positions, kernel size), in the order of the axes.
+        Shapes: the result (output positions, kernel size), in the order of the axes.
 
         Example:
             >>> line = Window(kernel=(3,), strides=(2,), dilations=(1,), begins=(1,), upper=True)
@@ -60,8 +59,7 @@ class Window:
     def _along(self, axis: int, taken: int, given: int) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """Return the index along an axis that each output index reads at each of the kernel's, and whether.
 
-        Shapes:
-            both (given, kernel).
+        Shapes: both (given, kernel).
         """
         begin, stride = self._begin(axis, taken, given), self.strides[axis]
         outputs, kernel = np.arange(given)[:, None], np.arange(self.kernel[axis]) * self.dilations[axis]
@@ -93,8 +91,7 @@ class LayerGeometry:
         blocks: how many blocks of inputs have scales of their own.
         block: the block of each input.
 
-    Shapes:
-        block: (K,).
+    Shapes: block: (K,).
     """
 
     groups: int
@@ -204,7 +201,6 @@ _AT_ONCE = 4096  # rows that are multiplied at once: enough for a product of mat
 CHECKED = 4  # every fourth sample that is learned from says how far the optimum of the others holds
 NO_ROWS = "no data reached this part of the model"
 NOT_FINITE = "what a layer reads or makes may not be NaN or Inf"
-
 RowsPart = tuple[Array, npt.NDArray[np.float32]]
 
 
@@ -238,8 +234,7 @@ class LayerRows:
     def parts(self, chosen: Callable[[int], bool] = lambda _sample: True) -> Iterator[RowsPart]:
         """Yield what was read and made of some samples, some thousand rows at a time, in the order of pieces.
 
-        Shapes:
-            (rows, groups * K), (rows, M).
+        Shapes: (rows, groups * K), (rows, M).
         """
         waiting: list[RowsPart] = []
         for piece in sorted(self._pieces):

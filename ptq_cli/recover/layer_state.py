@@ -47,8 +47,7 @@ class LayerState:
         groups: how many parts of the channels are apart from each other.
         shape: of the weight, as the layer has it.
 
-    Shapes:
-        weight: (M, K); bias: (M,).
+    Shapes: weight: (M, K); bias: (M,).
     """
 
     weight: Float64s
@@ -318,7 +317,6 @@ class _Solution:
         return found, (before / power, after / power)
 
     def _bias(self, codes: Codes, moments: Sequence[CenteredMoments]) -> Float64s | None:
-        """Bias that makes the mean of each channel right."""
         if self._state.bias is None:
             return None
         weights, bias = codes.weights(self._layer.geometry.block), np.zeros(len(self._state.weight))

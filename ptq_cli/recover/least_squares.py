@@ -49,8 +49,7 @@ class Factor:
 def cholesky(matrix: Float64s) -> Factor:
     """Return the factor of a positive definite matrix, (K, K).
 
-    Raises:
-        ValueError: it is not positive definite.
+    Raises: ValueError: it is not positive definite.
 
     Example:
         >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]])).lower.tolist()
@@ -124,8 +123,7 @@ class CenteredMoments:
         cross: of the targets with the inputs.
         input_mean, target_mean: what a bias makes up for; None without one.
 
-    Shapes:
-        gram: (K, K); cross: (M, K); input_mean: (K,); target_mean: (M,).
+    Shapes: gram: (K, K); cross: (M, K); input_mean: (K,); target_mean: (M,).
     """
 
     rows: int
@@ -166,11 +164,8 @@ def centered(
 ) -> CenteredMoments:
     """Return moments in real units; where a bias makes up for means, only what varies counts.
 
-    Shapes:
-        target_step: (M,).
-
-    Edge case:
-        No rows have moments of 0.
+    Shapes: target_step: (M,).
+    Edge case: No rows have moments of 0.
     """
     rows = max(moments.rows, 1)
     input_mean, target_mean = moments.inputs / rows, moments.targets / rows
@@ -190,8 +185,7 @@ def _in_units(
 ) -> Float64s:  # pragma: no cover - compiled
     """Return mean products, less those of the means, in one pass over matrices of a hundred megabytes.
 
-    Shapes:
-        sums and result: (M, K); means, units: (M,); input_means: (K,).
+    Shapes: sums and result: (M, K); means, units: (M,); input_means: (K,).
     """
     found = np.empty(sums.shape)
     for m in range(sums.shape[0]):
@@ -210,8 +204,7 @@ class Quadratic:
         best: the real weights to come near to.
         pull: ``A best``.
 
-    Shapes:
-        curvature, lower: (K, K); best, pull: (M, K).
+    Shapes: curvature, lower: (K, K); best, pull: (M, K).
     """
 
     curvature: Float64s
@@ -238,11 +231,9 @@ def fit_least_squares(
     Go by ``share`` from the weights, (M, K), to the optimum; see ``share_that_holds``. ``known`` is what
     ``factored`` returns, for who has it.
 
-    Edge case:
-        Inputs that never vary give no information: the optimum is the weights as they are.
+    Edge case: Inputs that never vary give no information: the optimum is the weights as they are.
 
-    Source:
-        Frantar et al., GPTQ (2023), for the objective; Zhang et al., Qronos (2025), for the target of the
+    Source: Frantar et al., GPTQ (2023), for the objective; Zhang et al., Qronos (2025), for the target of the
         float model behind a quantized prefix. The damping of K / rows is measured: see docs/recovery.md.
     """
     curvature, factor = known or factored(moments)
@@ -265,8 +256,7 @@ def share_that_holds(
     An optimum of few rows follows their noise, too. The share with the least error on the other rows is
     known in closed form. It would be larger for the optimum of both: noise falls with the number of rows.
 
-    Shapes:
-        weights: (M, K) each; factors: of the curvature of all rows, (K, K).
+    Shapes: weights: (M, K) each; factors: of the curvature of all rows, (K, K).
     """
     gain = cost = 0.0
     for one, other, own, factor in zip(learned, checked, weights, factors, strict=True):
@@ -279,8 +269,7 @@ def share_that_holds(
 def near_solution(matrix: Float64s, factor: Factor, right: Float64s) -> Float64s:
     """Return about X with ``X A = right``, (M, K), by the factor of a matrix that is much like A, (K, K).
 
-    Source:
-        Hestenes and Stiefel, Methods of conjugate gradients for solving linear systems (1952).
+    Source: Hestenes and Stiefel, Methods of conjugate gradients for solving linear systems (1952).
     """
     if len(matrix) <= ELIMINATED_COLUMNS:  # What is exact takes less.
         return cholesky(matrix).solve(right)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -35,7 +35,6 @@ from ptq_cli.runtime.session import Kernels, Session
 _AT_ONCE = 1 << 23  # values of an output that are compared at once
 SEVERAL = 2  # of fewer gains there is no deviation
 _KEPT = 1 << 26  # bytes of outputs kept for another choice; logits of a language model take gigabytes
-
 Noise = Sequence[tuple[float, float]]  # the signal and the noise of each output of one piece
 PieceInputs = Mapping[str, Array]
 Outputs = Sequence[Sequence[Array]]
@@ -45,9 +44,8 @@ FLOATS_OF_OUTPUTS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 def noise_of(wanted: Sequence[Array], found: Sequence[Array]) -> Noise:
     """Return the signal and the noise of each output of a piece.
 
-    Edge case:
-        Of an output of integers, noise is the share of those that differ. An output of another shape than
-        wanted, as of detections, is all noise. A sequence of arrays does not count.
+    Edge case: Of an output of integers, noise is the share of those that differ. An output of another shape
+        than wanted, as of detections, is all noise. A sequence of arrays does not count.
     """
     return [_sums(one, other) for one, other in zip(wanted, found, strict=True) if is_array(one)]
 
@@ -55,8 +53,7 @@ def noise_of(wanted: Sequence[Array], found: Sequence[Array]) -> Noise:
 def sqnr_of(pieces: Sequence[Noise]) -> float:
     """Return the ratio of signal to noise of all outputs, in dB; noise counts as a share of its signal.
 
-    Edge case:
-        Equal outputs have infinitely many dB, NaN has minus infinity.
+    Edge case: Equal outputs have infinitely many dB, NaN has minus infinity.
     """
     shares = _shares(pieces)
     return _decibels(math.fsum(shares) / len(shares) if shares else 0.0)
@@ -78,9 +75,8 @@ def lowest_of(pieces: Sequence[Noise]) -> float:
 def lowest_of_floats(model: ir.Model) -> Callable[[Sequence[Noise]], float]:
     """A measure of noise: SQNR of the worst output of floats, in dB.
 
-    Edge case:
-        If the shape of one depends on its values, or they are not finite, nothing is known: infinitely many.
-        What integers lose is not told in dB.
+    Edge case: If the shape of one depends on its values, or they are not finite, nothing is known: infinitely
+        many. What integers lose is not told in dB.
     """
     tensors = [value for value in model.graph.outputs if not isinstance(value.type, ir.SequenceType)]
     chosen = [number for number, value in enumerate(tensors) if value.dtype in FLOATS_OF_OUTPUTS]
@@ -109,12 +105,10 @@ def gain_interval(before: Sequence[Noise], after: Sequence[Noise]) -> tuple[floa
     Two standard errors around the gain, found by leaving out each piece in turn: an SQNR may hang on one
     sample out of many, whose gain says nothing of the next.
 
-    Edge case:
-        Of one piece, both ends are the gain. Gains that are not finite, of outputs without noise, do not
-        count.
+    Edge case: Of one piece, both ends are the gain. Gains that are not finite, of outputs without noise, do
+        not count.
 
-    Source:
-        Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11, the jackknife.
+    Source: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapter 11, the jackknife.
 
     Example:
         >>> before, alike, one = (
@@ -258,16 +252,6 @@ class MetricGain:
         """Return it for the metadata of a model, in so many digits as no number of threads changes."""
         before, after, low, high = (float(f"{x:.4g}") for x in (self.before, self.after, *self.gain))
         return {"name": self.name, "values": [before, after], "gain": [low, high]}
-
-
-class MetricWatch(Protocol):
-    """Follows a metric over the outputs of one quantized form."""
-
-    def add(self, outputs: Sequence[Array]) -> None:
-        """Take the outputs of the next piece to decide by."""
-
-    def gain_over(self, other: Any) -> MetricGain | None:
-        """Gain over the form of another watch; None if samples cannot tell."""
 
 
 def limited_metric(

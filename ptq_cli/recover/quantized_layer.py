@@ -199,7 +199,7 @@ class _Layers:
         bias = self._bias(node, site)
         if isinstance(bias, str) and (reason := self._bias_refusal(node, site, shape)):
             return reason
-        if isinstance(bias, BiasSite) and self._is_shared(bias):
+        if isinstance(bias, BiasSite) and self._bias_keys[bias_key(bias, self._parameters.biases[bias])] > 1:
             return SHARED_BIAS
         read = node.inputs[0]
         assert read is not None  # noqa: S101 - a layer with a weight reads something else, too
@@ -232,9 +232,6 @@ class _Layers:
     def _bias(self, node: ir.Node, site: WeightSite) -> BiasSite | str | None:
         plain = input_at(node, 2) if node.op_type in BIASED else None
         return self._biases.get(site, plain.name or "" if plain is not None else None)
-
-    def _is_shared(self, bias: BiasSite) -> bool:
-        return self._bias_keys[bias_key(bias, self._parameters.biases[bias])] > 1
 
     def _bias_refusal(self, node: ir.Node, site: WeightSite, shape: Sequence[int]) -> str:
         """Reason why a bias in float cannot be changed, or an empty string."""
@@ -279,8 +276,7 @@ def residual_input(model: ir.Model, layer: QuantizedLayer) -> str:
 
     The Add of the layer's own bias may come between.
 
-    Edge case:
-        Without such an Add the name is empty.
+    Edge case: Without such an Add the name is empty.
     """
     value = next((out for node in model.graph for out in node.outputs if out.name == layer.makes), None)
     for _ in range(2):

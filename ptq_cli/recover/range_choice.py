@@ -39,7 +39,6 @@ ALIKE = 0.03  # scales that differ by less are one candidate
 _MOST_TENSORS = 64
 _GAIN = 0.9  # a candidate that costs more than this share of the recipe's method is not worth a change
 FOR_ALL = ("max", *(f"percentile {share:g}" for share in _PERCENTILES))  # also tried for all tensors together
-
 _Candidate = tuple[AmaxSettings, QuantParameters]
 
 
@@ -186,11 +185,9 @@ def affordable(
 def _assignments(
     tried: Mapping[str, _Candidates], costs: Mapping[str, Costs], for_all: Sequence[str]
 ) -> Iterator[dict[str, AmaxSettings]]:
-    """Yield which tensors could have another method: the best of each, and one method for all; each once.
-
-    With few bits that is ``mse``. The effect on the outputs of the float model chose worse: behind ``round``,
-    which makes up for what clipping does to the means, three models had 0.1 to 1.6 dB less.
-    """
+    """Yield which tensors could have another method: the best of each, and one method for all; each once."""
+    # With few bits that is ``mse``. The effect on the outputs of the float model chose worse: behind
+    # ``round``, which makes up for what clipping does to the means, three models had 0.1 to 1.6 dB less.
     of_few = {source: len(found.choices) - 1 for source, found in tried.items() if found.has_few_bits}
     by_effect = {
         source: best for source, cost in costs.items() if cost[best := int(cost.argmin())] < _GAIN * cost[0]

@@ -107,8 +107,7 @@ class RungEffect:
     rung: Annotated[str, "Its name."]
     changed: Annotated[bool, "Whether it found any other integer, scale or bias than there were."]
     kept: Annotated[
-        bool,
-        "Whether the output was better for it on the samples that judge; otherwise nothing was changed.",
+        bool, "Whether the output was better for it on the samples that judge; otherwise nothing was changed."
     ]
     before: Annotated[float, "SQNR of the output without it on the samples that judge, in dB."]
     after: Annotated[float, "SQNR of the output with it on them."]

@@ -17,14 +17,13 @@ from ptq_cli.plan.sites import ActivationSite, Plan
 from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import constant, decide_all
 from ptq_cli.recover.channel_factors import TINY, SpaceFactors, find_factors, sample_spaces
-from ptq_cli.recover.output_noise import MetricGain, MetricWatch, Noise, gain_interval, noise_of, sqnr_of
+from ptq_cli.recover.output_noise import LimitedMetric, MetricGain, Noise, gain_interval, noise_of, sqnr_of
 from ptq_cli.recover.recovery_context import RecoverySamples
 from ptq_cli.recover.recovery_effects import LITTLE, Rescaling
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
 
 _SAME = 1e-5  # largest difference of an output, as a share of its largest value, that counts as rounding
-
 _Range = tuple[float, float]
 _Kind = Callable[[ScaleSpace], bool]
 
@@ -34,7 +33,7 @@ class RescalingSamples:
     """What was seen of a quantized form on the samples to decide by: its noise by piece, and a metric."""
 
     noise: Sequence[Noise]
-    watch: MetricWatch | None
+    watch: LimitedMetric | None
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class QuantizedForm:
     bits: int
     judged: Plan | None = None
     by_row: bool = False
-    watch: Callable[[], MetricWatch] | None = None
+    watch: Callable[[], LimitedMetric] | None = None
     threads: int
 
     def in_integers(self, model: ir.Model) -> StoredModel:
@@ -107,8 +106,7 @@ def rescale_model(
     ``least_gain`` dB; with None above 0, or a gain of 0.1 dB is enough. ``known`` is what was seen of the
     model's quantized form, if another kind of spaces has run it on these samples.
 
-    Edge case:
-        Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
+    Edge case: Where values overflow or are not finite, errors are not numbers, and nothing is kept for them.
     """
     rescaled = model.clone()
     trace = trace_scales(rescaled.graph)
@@ -135,7 +133,7 @@ def rescale_model(
     without, within = known or see(model), see(rescaled)
     before, after = sqnr_of(without.noise), sqnr_of(within.noise)
     gain = gain_interval(without.noise, within.noise)
-    metric = within.watch.gain_over(without.watch) if within.watch is not None else None
+    metric = within.watch.gain_over(without.watch) if within.watch and without.watch else None
     kept = difference <= _SAME and _is_better(after - before, gain[0], least_gain, metric)
     reason = ""
     if not difference <= _SAME:
@@ -199,8 +197,7 @@ def tensor_ranges(
 ) -> dict[str, _Range]:
     """Return the lowest and the highest value of tensors on some samples; 0 is always between them.
 
-    Edge case:
-        NaN counts as nothing.
+    Edge case: NaN counts as nothing.
     """
     fed = {value.name for value in model.graph.inputs}
     taps = [name for name in tensors if name not in fed]

@@ -28,7 +28,7 @@ from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.weighted_operators import TWO_ACTIVATIONS, dynamic_operators, slow_layers
 from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recipe.check import activation_family, weight_family
-from ptq_cli.recipe.declaration import DYNAMIC, EQUALIZE, ROUND, ROW
+from ptq_cli.recipe.declaration import DYNAMIC, EQUALIZE, ROUND, ROW, SMOOTH
 from ptq_cli.recipe.recovery_rungs import (
     default_rungs,
     exporting_rungs,
@@ -53,6 +53,10 @@ _PIECE = 4  # samples that run together: every tensor that is looked at is in me
 # Copies of a piece's tensors and of the weights that may be in memory at once, with compared outputs
 # and what the allocators keep; six of the tensors were measured on a model of large ones.
 _MOST_TENSORS, MOST_WEIGHTS = 8, 6
+_SPACES: dict[str, Callable[[ScaleSpace], bool]] = {  # Which spaces a rung gives factors.
+    EQUALIZE: lambda space: not space.through,
+    SMOOTH: lambda space: bool(space.through),
+}
 
 
 def rescaled(
@@ -64,7 +68,8 @@ def rescaled(
     """
     recipe = resolved.recipe
     rungs, by_default = rewriting_rungs(recipe), default_rungs(recipe)
-    bits, by_row = _weight_bits(recipe.weights), _is_by_row(recipe.activations)
+    bits = _weight_bits(recipe.weights)
+    by_row = mode_of(recipe.activations) == DYNAMIC and granularity_of(recipe.activations) == ROW
     if not rungs:
         return subject, ()
     reason = _refusal(subject, bits)
@@ -72,7 +77,7 @@ def rescaled(
     looked_at: _LookedAt | None = None
     known: RescalingSamples | None = None
     for rung in rungs:
-        kind = _is_equalized if rung == EQUALIZE else _is_smoothed
+        kind = _SPACES[rung]
         if reason or not any(map(kind, scale_spaces(trace_scales(subject.model.model.graph)))):
             done.append(Rescaling(rung=rung, reason=reason))  # No sample is read for it.
             continue
@@ -149,20 +154,15 @@ def _with_few_bits(plan: Plan, settings: ActivationSettings) -> Plan:
 
 
 def _trial_bits(bits: int, resolved: Resolved) -> int:
-    """Bits of weights while factors are tried.
-
-    Rounded to nearest, few bits of weights hide what few bits of activations lose; recovery brings them back.
-    """
+    """Bits of weights while factors are tried."""
+    # Rounded to nearest, few bits of weights hide what few bits of activations lose; recovery brings them
+    # back.
     are_recovered = ROUND in exporting_rungs(resolved.recipe.recovery)
     return max(bits, BYTE) if are_recovered and _are_few(resolved.recipe.activations) else bits
 
 
 def _are_few(settings: ActivationSettings) -> bool:
     return settings.bits is not None and settings.bits < BYTE
-
-
-def _is_by_row(settings: ActivationSettings) -> bool:
-    return mode_of(settings) == DYNAMIC and granularity_of(settings) == ROW
 
 
 def _refusal(subject: CalibrationSubject, bits: int | None) -> str:
@@ -182,14 +182,6 @@ def _least_gain(samples: RecoverySamples, *, by_row: bool) -> float:
     """Return by how many dB a rung that nobody named must surely help."""
     # No range of a row is fitted to samples, so that any sure gain is one on others, too.
     return 0.0 if by_row and len(samples.decide) >= FEWEST_PIECES // _SET_ASIDE else CLEAR_GAIN
-
-
-def _is_equalized(space: ScaleSpace) -> bool:
-    return not space.through
-
-
-def _is_smoothed(space: ScaleSpace) -> bool:
-    return bool(space.through)
 
 
 _LookedAt = tuple[RecoverySamples, Callable[[], LimitedMetric] | None, str, bool]

@@ -53,8 +53,7 @@ COST = _CostModel(
 def search_work(layer: QuantizedLayer, parameters: Parameters, rows: int = 0, run: float = 0.0) -> float:
     """Return the products of a layer's search, of the sums over rows that it is fitted to, and of its runs.
 
-    Units:
-        products of numbers in the search: what is faster counts as less.
+    Units: products of numbers in the search: what is faster counts as less.
     """
     size, inputs = math.prod(parameters.decided[layer.site].stored.shape), len(layer.geometry.block)
     groups, channels = layer.geometry.groups, size / inputs

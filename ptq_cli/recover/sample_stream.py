@@ -43,7 +43,7 @@ class SpillStore:
 
         Sequences of arrays, which ONNX has too, always stay in memory.
         """
-        size = _size(arrays)
+        size = sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
         fits = self.held + size <= self._limit and (size < _LARGE or not spill)
         if fits or not all(item is None or is_array(item) for item in arrays):
             self._kept[key] = list(arrays), size
@@ -68,10 +68,6 @@ class SpillStore:
         filed = self._filed.pop(key, None)
         if filed is not None:
             filed.close()
-
-
-def _size(arrays: Sequence[Array | None]) -> int:
-    return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
 
 class _Filed:

@@ -15,7 +15,6 @@ from ptq_cli.runtime.products import SIGN_OFFSET, Int32s, is_signed_exact, multi
 
 Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
-
 _EXACT = 2**53  # up to this float64 holds every integer, whichever order a library adds in
 MOST_EXACT_ROWS = 2**15  # as many products of two integers of 8 bits and a sign, added up, are below 2^31
 _PANEL = 256  # rows of a matrix that are computed together; what is right of the diagonal is left out
@@ -32,11 +31,8 @@ class SecondMoments:
         cross: sum of the products of the targets with the inputs.
         inputs, targets: their sums.
 
-    Shapes:
-        gram: (K, K); cross: (M, K); inputs: (K,); targets: (M,).
-
-    Units:
-        Integer steps of the inputs and of the targets.
+    Shapes: gram: (K, K); cross: (M, K); inputs: (K,); targets: (M,).
+    Units: Integer steps of the inputs and of the targets.
     """
 
     rows: int
@@ -62,11 +58,8 @@ def second_moments(inputs: Float64s, targets: Float64s) -> SecondMoments:
     The products are those of float64 matrices: every sum on the way is an integer below 2^53, which float64
     holds exactly, so the result does not depend on the library, its threads, or how the rows are split.
 
-    Shapes:
-        inputs: (rows, K); targets: (rows, M).
-
-    Edge case:
-        No rows have moments of 0.
+    Shapes: inputs: (rows, K); targets: (rows, M).
+    Edge case: No rows have moments of 0.
 
     Example:
         >>> second_moments(np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.0], [-1.0]])).gram.tolist()
@@ -97,8 +90,7 @@ def byte_moments(
     They are those of ``second_moments`` to the last bit, by the integer kernels of ONNX Runtime. No target
     takes more than 2^15 - 1 steps; its bytes are multiplied one by one.
 
-    Shapes:
-        rows: (R, groups * K); made: (R, M); steps: (M,).
+    Shapes: rows: (R, groups * K); made: (R, M); steps: (M,).
     """
     if rows.dtype == np.int8:
         rows, zero = rows.view(np.uint8) ^ SIGN_OFFSET, zero + SIGN_OFFSET
@@ -144,8 +136,7 @@ class ByteRows:
     def __init__(self, rows: Array, zero: int) -> None:
         """Prepare the products; ``zero`` is the integer that stands for 0.
 
-        Shapes:
-            rows: (groups, R, K), with R at most 2^15.
+        Shapes: rows: (groups, R, K), with R at most 2^15.
         """
         groups, count, size = rows.shape
         across = np.empty((groups * size, count), rows.dtype)
@@ -187,8 +178,7 @@ def split_targets(
 ) -> None:  # pragma: no cover - compiled
     """Write the bytes of targets in steps and half of what these bytes can tell apart, and the targets' sums.
 
-    Shapes:
-        made: (R, M); steps, totals: (M,); parts: (bytes, M, R), the lowest byte first.
+    Shapes: made: (R, M); steps, totals: (M,); parts: (bytes, M, R), the lowest byte first.
     """
     digits, half = parts.shape[0], np.int64(1) << np.int64(8 * parts.shape[0] - 1)
     totals[:] = 0

@@ -73,10 +73,8 @@ def require_gpu(device: Device) -> None:
 
 
 def _try(device: Device) -> None:
-    """Run a model of one operator, and look at what it computes with PyTorch.
-
-    Both are loaded only now: a library that is missing, or a GPU that they were not built for, shows here.
-    """
+    """Run a model of one operator, and look at what it computes with PyTorch."""
+    # Both are loaded only now: a library that is missing, or a GPU that they were not built for, shows here.
     from ptq_cli.runtime.tapping.on_device import as_tensors
 
     try:
@@ -94,8 +92,7 @@ def _try(device: Device) -> None:
         raise DeviceError(f"'{device}' cannot be used: {reason}", hint=SAME_VERSION) from error
     if found != [-2.0, -4.0]:
         raise DeviceError(
-            f"'{device}' computes wrong results: twice the negative of 1 and 2 is {found}",
-            hint=SAME_VERSION,
+            f"'{device}' computes wrong results: twice the negative of 1 and 2 is {found}", hint=SAME_VERSION
         )
 
 

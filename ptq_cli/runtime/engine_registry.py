@@ -230,7 +230,6 @@ class ReopenedModel:
     """
 
     def __init__(self, model: StoredModel, *, threads: int, engine: Engine = ONNX_RUNTIME) -> None:
-        """Take a model, the number of threads of one operator, and the runtime."""
         self._model = model
         self._threads = threads
         self._engine = engine

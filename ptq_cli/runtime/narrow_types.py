@@ -132,7 +132,6 @@ class _Maker:
         self._graph, self._before, self._names = graph, before, names
 
     def add(self, op_type: str, *inputs: ir.Value | None, **attributes: int) -> ir.Value:
-        """Add a node, and return its result."""
         node = ir.node(op_type, inputs, attributes, name=self._names.claim(f"{self._before.name}/{op_type}"))
         node.outputs[0].name = self._names.claim(f"{node.name}.output")
         assert isinstance(self._before.graph, ir.Graph)  # noqa: S101 - the caller has asked
@@ -140,7 +139,6 @@ class _Maker:
         return node.outputs[0]
 
     def constant(self, array: Array | np.generic) -> ir.Value:
-        """Add a constant."""
         name = self._names.claim(f"{self._before.name}/constant")
         tensor = ir.tensor(np.asarray(array), name=name)
         value = ir.Value(

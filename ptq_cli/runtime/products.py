@@ -43,8 +43,7 @@ def multiplied(left: Array, right: Array, left_zero: Array, right_zero: Array) -
 
     The left matrix is unsigned; whether the right one is signed decides the kernel.
 
-    Shapes:
-        left (…, M, K), right (…, K, N), the result (…, M, N).
+    Shapes: left (…, M, K), right (…, K, N), the result (…, M, N).
     """
     inputs = {"left": left, "right": right, "left_zero": left_zero, "right_zero": right_zero}
     return _session(signed=right.dtype == np.int8).run(inputs)[0].astype(np.int32, copy=False)
@@ -53,8 +52,7 @@ def multiplied(left: Array, right: Array, left_zero: Array, right_zero: Array) -
 def multiplied_floats(left: Array, right: Array) -> Any:
     """Return the product of matrices of float32 or of float64, the same for any number of threads.
 
-    Shapes:
-        left (M, K), right (K, N), the result (M, N).
+    Shapes: left (M, K), right (K, N), the result (M, N).
 
     Example:
         >>> multiplied_floats(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])).tolist()

@@ -23,16 +23,7 @@ from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.graph_reading import every_node
 from ptq_cli.models.pair_operators import CLAMPS, is_pair_node
 from ptq_cli.plan.target.rules import QNN
-from ptq_cli.runtime.engine import (
-    MARK,
-    ON_CPU,
-    ON_FLOATS,
-    ON_HTP,
-    Engine,
-    Kernel,
-    Model,
-    marked_graph,
-)
+from ptq_cli.runtime.engine import MARK, ON_CPU, ON_FLOATS, ON_HTP, Engine, Kernel, Model, marked_graph
 from ptq_cli.runtime.session import DATA_FOLDER, SILENT, failed_load, failed_run
 
 MODULE = "onnxruntime_qnn"
@@ -92,7 +83,6 @@ class SimulatedModel:
     """A model that the simulator runs."""
 
     def __init__(self, model: Model, *, threads: int) -> None:
-        """Read a model."""
         _register()
         self._graph, self._folder = _graph_of(model)
         self._sizes = _static_shapes(self._graph)
@@ -102,8 +92,7 @@ class SimulatedModel:
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Return the outputs for one batch; a model of a static batch runs as often as the batch holds it.
 
-        Edge case:
-            The outputs of several runs are joined along their first axis.
+        Edge case: The outputs of several runs are joined along their first axis.
         """
         runs = [self._run(part) for part in self._parts(inputs)]
         return runs[0] if len(runs) == 1 else [np.concatenate(found) for found in zip(*runs, strict=True)]

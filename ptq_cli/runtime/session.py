@@ -281,8 +281,7 @@ class Session:
     def bind_outputs(self, outputs: Sequence[Array]) -> "OutputBinding":
         """Return arrays bound to the outputs, for any number of calls of ``run_bound``.
 
-        Shapes:
-            outputs: as ``run`` returns them for the inputs of those runs.
+        Shapes: outputs: as ``run`` returns them for the inputs of those runs.
         """
         binding = self._session.io_binding()
         for name, array in zip(self.outputs, outputs, strict=True):
@@ -384,11 +383,9 @@ def _opened(
 
 @cache
 def _silence_default_logger() -> None:
-    """Silence what ONNX Runtime says outside of any session, in color and in the middle of ours.
-
-    Sessions have a level of their own. This one is that of the whole process, so in a program that imports
-    ptq it stays as it is.
-    """
+    """Silence what ONNX Runtime says outside of any session, in color and in the middle of ours."""
+    # Sessions have a level of their own. This one is that of the whole process, so in a program that imports
+    # ptq it stays as it is.
     if is_own_process():
         onnxruntime.set_default_logger_severity(SILENT)
 

@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import UnionType
@@ -33,7 +33,6 @@ from ptq_cli.setup.resolve import Request, resolve
 # The newest that editors of TOML read.
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 _SCALARS = {str: "string", int: "integer", float: "number", bool: "boolean"}
-
 LINK = r"\[([\w.]+)\]\([\w.]+\)"
 
 # What a setting may be the name of, and the rooms that know those names.
@@ -232,134 +231,42 @@ def run_recipe_init(request: Request, output: Path, *, force: bool = False) -> N
         )
     recipe = merge_layers([preset_layer(DEFAULT_PRESET), request.flags()])
     source = open_source(recipe.model)
-    lines = _lines(recipe, source, output.absolute().parent)
-    # A name from the model that ends a comment could set what it likes.
-    text = "".join(visible(line).replace("\n", "\ufffd") + "\n" for line in lines)
+    text = _text(recipe, source, output.absolute().parent)
     write_text(output, text)
     return NewRecipe(output, text, text.count("?\n"), tuple(unset_data(recipe)))
 
 
-def _lines(recipe: Recipe, source: ModelSource, folder: Path) -> Iterator[str]:
+def _text(recipe: Recipe, source: ModelSource, folder: Path) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     specs = source.example_specs
-    forms = FORMS[_kind(specs)]
-    yield from (
-        f"# How ptq quantizes {source.file.path.name}. Lines that begin with # are suggestions and",
-        "# questions: answer them, or delete them. `ptq recipe check` tells whether the file is correct.",
-        "# For completion in an editor: ptq recipe schema -o ptq.schema.json, and as the first line",
-        "# #:schema ptq.schema.json",
+    images = [(spec.name, *found) for spec in specs if (found := image_of(spec)) is not None]
+    tokens = [spec.name for spec in specs if are_tokens(spec)]
+    for_files = not (recipe.calibration.data or "").endswith(_ARRAYS)
+    environment = Environment(  # noqa: S701 - TOML, in which nothing of HTML has a meaning
+        loader=PackageLoader("ptq_cli.setup", ""),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # A name from the model that ends a comment could set what it likes.
+        finalize=lambda value: visible(str(value)).replace("\n", "\ufffd"),
     )
-    yield ""
-    yield "[model]"
-    yield f"path = {_quoted(recipe.model.path, folder)}"
-    if recipe.model.arch is not None:
-        yield f"arch = {_quoted(recipe.model.arch, folder)}"
-    yield from _inputs(source, specs)
-    yield from _data("calibration", recipe.calibration.data, folder, forms)
-    if not (recipe.calibration.data or "").endswith(_ARRAYS):
-        yield from _image(specs)
-        yield from _text(specs)
-    yield from (
-        "",
-        "[quantization]",
-        "# Where does the model run?",
-        f"# One of: {', '.join(known_targets())}.",
+    environment.filters["in_quotes"] = json.dumps
+    environment.filters["quoted"] = lambda location: escaped(
+        json.dumps(relative_location(location, folder), ensure_ascii=False)
     )
-    yield f"target = {json.dumps(recipe.quantization.target)}"
-    yield from _data("evaluation", recipe.evaluation.data, folder, forms)
-    yield from (
-        "# Which metrics, if the data have labels?",
-        '# metrics = ["top1"]',
-        "",
-        "[gate]",
-        "# How much may be lost?",
-        '# max_drop = { top1 = "0.5%" }',
-        "# min = { sqnr_db = 20 }",
+    return environment.get_template("new_recipe.toml.jinja").render(
+        recipe=recipe,
+        model=source.file.path.name,
+        names=source.input_names,
+        known={spec.name: spec for spec in specs},
+        scalars=", ".join(f"{json.dumps(spec.name)} = 0" for spec in specs if not spec.shape),
+        image=images[0] if images and for_files else None,
+        tokens=tokens[0] if tokens and for_files else "",
+        forms=FORMS["images" if images else "tokens" if tokens else "others"],
+        targets=known_targets(),
     )
-
-
-def _quoted(location: str | None, folder: Path) -> str:
-    return escaped(json.dumps(relative_location(location or "", folder), ensure_ascii=False))
-
-
-def _inputs(source: ModelSource, specs: Sequence[TensorSpec]) -> Iterator[str]:
-    known = {spec.name: spec for spec in specs}
-    yield "# Inputs of the model:"
-    for name in source.input_names:
-        yield f"#   {known.get(name, f'{name}, whose shape the file does not tell')}"
-    scalars = [spec.name for spec in specs if not spec.shape]
-    if scalars:
-        values = ", ".join(f"{json.dumps(name)} = 0" for name in scalars)
-        yield "# Which values do the inputs without axes always have?"
-        yield f"# inputs = {{ {values} }}"
-    if len(source.input_names) > 1:
-        yield from ("", "[data]", "# Do the arrays of the data have other names than these inputs?")
-        yield f'# rename = {{ {json.dumps(source.input_names[0])} = "array" }}'
-
-
-def _kind(specs: Sequence[TensorSpec]) -> str:
-    if any(image_of(spec) for spec in specs):
-        return "images"
-    return "tokens" if any(are_tokens(spec) for spec in specs) else "others"
-
-
-def _data(section: str, data: str | None, folder: Path, forms: str) -> Iterator[str]:
-    yield from ("", f"[{section}]")
-    if data is not None:
-        yield f"data = {_quoted(data, folder)}"
-        return
-    what = {
-        "calibration": "# Where are 100 to 500 samples like those that the model will see?",
-        "evaluation": "# Where are other samples, to measure the accuracy on?",
-    }
-    example = {"calibration": "calib", "evaluation": "eval"}[section]
-    yield what[section]
-    yield f"# {forms}"
-    yield f'# data = "{example}.npz"'
-
-
-def _image(specs: Sequence[TensorSpec]) -> Iterator[str]:
-    for spec in specs:
-        found = image_of(spec)
-        if found is None:
-            continue
-        layout, mode, sides = found
-        yield from (
-            "",
-            "[image]",
-            f"# '{spec.name}' looks like images. This section is for files of images alone.",
-        )
-        yield f'layout = "{layout}"'
-        if all(sides):
-            yield "# Are images resized to that, or to a larger side and then cropped?"
-            yield f"resize = [{sides[0]}, {sides[1]}]"
-        else:
-            yield "# To which height and width are images resized?"
-            yield "# resize = [224, 224]"
-        if mode == _CHANNELS[3]:
-            yield "# Are the channels red, green, blue, or BGR as OpenCV reads them?"
-        yield f'mode = "{mode}"'
-        yield "# Are pixels 0 to 1, or 0 to 255, which is a scale of 1?"
-        yield "# scale = 0.00392156862745098"
-        yield "# What did the training subtract, and divide by?"
-        yield from (
-            ("# mean = [0.485, 0.456, 0.406]", "# std = [0.229, 0.224, 0.225]")
-            if mode == _CHANNELS[3]
-            else ("# mean = [0.5]", "# std = [0.5]")
-        )
-        return
-
-
-def _text(specs: Sequence[TensorSpec]) -> Iterator[str]:
-    for spec in specs:
-        if are_tokens(spec):
-            yield from (
-                "",
-                "[text]",
-                f"# '{spec.name}' looks like tokens. This section is for files of text alone.",
-                "# Which tokenizer makes them?",
-                '# tokenizer = "tokenizer.json"',
-            )
-            return
 
 
 def are_tokens(spec: TensorSpec) -> bool:

@@ -78,11 +78,7 @@ def last_evaluation(request: Request, run: RunDirectory, model: Path | None) -> 
 
 
 def with_remembered_evaluation(
-    resolved: Resolved,
-    run: RunDirectory,
-    model: Path | None,
-    *,
-    or_calibration: bool = False,
+    resolved: Resolved, run: RunDirectory, model: Path | None, *, or_calibration: bool = False
 ) -> tuple[Resolved, str]:
     """The recipe with the evaluation data that a run remembers, and a note on them, if it names none.
 

@@ -28,13 +28,7 @@ if TYPE_CHECKING:
     from ptq_cli.pipeline.run_quantize import QuantizationResult
     from ptq_cli.placement.fastest_placement import LatencyPreference
     from ptq_cli.plan.sites import Plan
-    from ptq_cli.recover.recovery_effects import (
-        FloatLayers,
-        LayerRecovery,
-        RangesByEffect,
-        Recovery,
-        RungEffect,
-    )
+    from ptq_cli.recover.recovery_effects import FloatLayers, RangesByEffect, Recovery, RungEffect
     from ptq_cli.runtime.engine import KernelCounts
 
 
@@ -87,13 +81,8 @@ def ranges_line(ranges: "RangesByEffect") -> str:
     Example:
         >>> from ptq_cli.recover.recovery_effects import RangesByEffect
         >>> found = RangesByEffect(
-        ...     kept=True,
-        ...     before=12.0,
-        ...     after=18.51,
-        ...     samples=16,
-        ...     decided_by=8,
-        ...     tensors=40,
-        ...     methods={"x": "max"},
+        ...     kept=True, before=12.0, after=18.51, samples=16,
+        ...     decided_by=8, tensors=40, methods={"x": "max"},
         ... )
         >>> print(ranges_line(found))
         chose the ranges of 1 of 40 tensors (ranges): output SQNR from 12.0 to 18.5 dB on 8 samples
@@ -151,17 +140,14 @@ def _summary(effect: "RungEffect") -> str:
         return f"{nothing} no better integers, scales or biases were found"
     recovered = f"recovered {counted(len(effect.layers), 'layer')} ({effect.rung}):"
     if not effect.decided_by:
-        typical = median(10.0 * math.log10(item.before / item.after) for item in _measured(effect))
+        measured = [item for item in effect.layers.values() if item.before > 0.0 and item.after > 0.0]
+        typical = median(10.0 * math.log10(item.before / item.after) for item in measured)
         return f"{recovered} the error of a layer fell by {typical:.1f} dB (median); no samples were held out"
     by = f"on {counted(effect.decided_by, 'sample')}"
     change = f"output SQNR from {_decibels(effect.before)} to {_decibels(effect.after)} dB {by}"
     if effect.kept:
         return f"{recovered} {change}"
     return f"{nothing} it did not help, so it was not kept ({change})"
-
-
-def _measured(effect: "RungEffect") -> Iterator["LayerRecovery"]:
-    return (item for item in effect.layers.values() if item.before > 0.0 and item.after > 0.0)
 
 
 def _decibels(value: float) -> str:

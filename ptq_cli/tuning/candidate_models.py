@@ -44,12 +44,7 @@ from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement, TuneCheckpoint
 from ptq_cli.tuning.layer_noise import LOUDEST, LayerRanking, layer_costs, layer_noise
-from ptq_cli.tuning.possible_changes import (
-    WEIGHT_BLOCK,
-    activations_of,
-    weight_only_candidates,
-    wide_format,
-)
+from ptq_cli.tuning.possible_changes import WEIGHT_BLOCK, activations_of, weight_only_candidates, wide_format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +66,6 @@ class CandidateCalibrations:
     """Calibrates when a candidate needs it, and remembers."""
 
     def __init__(self, subject: CalibrationSubject, work: Work) -> None:
-        """Begin with nothing."""
         self._subject, self._work = subject, work
         self._rescaled: dict[tuple[str, ...], tuple[CalibrationSubject, tuple[Rescaling, ...]]] = {}
         self._made: dict[tuple[str, ...], CandidateCalibration] = {}

@@ -106,13 +106,7 @@ Exits with status 3 if the budget is not kept; the best candidate is written all
 @take(OUTPUT, MODEL_ARGUMENT, CALIBRATION, ARCH, TARGET)
 @take(QUANTIZATION, EVALUATION_DATA)
 @take(RUN, RECIPES, GLOBALS)
-def command(
-    model: Path | None,
-    output: Path | None,
-    run: Path,
-    as_json: bool,
-    **options: Any,
-) -> int:
+def command(model: Path | None, output: Path | None, run: Path, as_json: bool, **options: Any) -> int:
     """Quantize MODEL so that accuracy provably stays within a budget, at the least cost.
 
     Half of the calibration data is held out. Candidates are made from the other half: the default, then

@@ -105,7 +105,6 @@ _STAGE = "ranking layers"
 QUIET_SHARE = 2.0 ** -(LEVELS[-1] + 1)  # share of the noise that no layer in float would be needed for
 _ROUND = 256  # runs of a layer on a sample, until twice as many samples were seen
 ROOT = 1 / 8  # power of the mean of samples: 1 would be the arithmetic mean, 0 the geometric one
-
 _Noise = Mapping[str, float]  # squared differences, or squares, by output
 Combine = Callable[[Sequence[float]], float]  # makes one of the shares of noise of several samples
 
@@ -161,7 +160,6 @@ class _Told:
         self.tell(0)
 
     def tell(self, count: int) -> None:
-        """Tell that so many of the runs are done."""
         runs, work = self._planned or (None, None)
         done = self._done + sum(self._now[:count])
         self._progress(RunProgress(_STAGE, done, work, number=self._runs + count, runs=runs))
@@ -191,8 +189,7 @@ def layer_noise(
 
     Each thread runs variants of its own; the result does not depend on them.
 
-    Units:
-        shares of what an output varies by, the sum over all outputs.
+    Units: shares of what an output varies by, the sum over all outputs.
     """
     outputs = [value.name or "" for value in twins.float_model.graph.outputs if value.const_value is None]
     staged = StagedModel(cut_stages(twins, integer), twins.pairs, outputs[0], outputs)
@@ -258,10 +255,8 @@ class _Heard:
 
 
 def _difference(wanted: Array, found: Array) -> float:
-    """The squared difference; of integers how many differ.
-
-    What has another shape, NaN or infinities is noise as a whole: as loud as the signal.
-    """
+    """The squared difference; of integers how many differ."""
+    # What has another shape, NaN or infinities is noise as a whole: as loud as the signal.
     if wanted.shape != found.shape:
         return _power(wanted)
     if wanted.dtype.kind != "f":

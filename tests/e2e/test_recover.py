@@ -260,7 +260,6 @@ def test_wrong_names_and_changed_data_are_refused(folder: Path, ptq: Any, refuse
         "not the name of a rung",
         hint="recovery.rungs=round,ranges",
     )
-    refuse("export --set recovery.rungs=weighed", "PTQ-RECIPE-004", "'weighed'", hint="round has replaced it")
     refuse(
         "export --set recovery.rungs=none,round",
         "PTQ-RECIPE-003",

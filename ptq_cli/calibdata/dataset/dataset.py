@@ -255,8 +255,7 @@ class Division:
         It depends on the number of the sample alone, and follows no period: data whose classes alternate is
         divided evenly, too.
 
-        Source:
-            Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", for the order
+        Source: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators", for the order
             within a block.
         """
         units = np.arange(first, first + count) // self.unit

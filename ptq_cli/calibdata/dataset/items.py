@@ -7,12 +7,7 @@ from typing import Self
 import numpy as np
 
 from ptq_cli.calibdata.dataset.batches import Batch
-from ptq_cli.calibdata.dataset.dataset import (
-    ANONYMOUS,
-    Dataset,
-    no_axis,
-    require_one_count,
-)
+from ptq_cli.calibdata.dataset.dataset import ANONYMOUS, Dataset, no_axis, require_one_count
 from ptq_cli.calibdata.dataset.labels import as_labels
 from ptq_cli.core.errors import DataShapeError, EmptyDataError
 from ptq_cli.core.tensors import Array, TensorSpec

@@ -33,8 +33,7 @@ def require_label_shape(dtype: np.dtype[np.generic], shape: tuple[int, ...], cou
     """Refuse an array that cannot be the labels of ``count`` samples: not of numbers, or of others."""
     if dtype.kind not in "iuf":
         raise LabelError(
-            f"{where} has dtype {dtype}, expected numbers",
-            hint="labels are class numbers from 0, or targets",
+            f"{where} has dtype {dtype}, expected numbers", hint="labels are class numbers from 0, or targets"
         )
     if not shape:
         raise LabelError(

@@ -362,8 +362,7 @@ class ArrayLayout:
     def arrays(self, samples: Sequence[TokenSample], wanted: Iterable[str]) -> dict[str, Array]:
         """Return the wanted arrays of some samples.
 
-        Shapes:
-            those of ``specs``, with the samples first.
+        Shapes: those of ``specs``, with the samples first.
         """
         return {name: self._array(name, samples).astype(self.specs[name].dtype) for name in wanted}
 

@@ -31,26 +31,9 @@ Examples:
   torchrun --nproc-per-node=4 -m ptq_cli -- calibrate --run all
 """,
 )
-@take(
-    MODEL_ARGUMENT,
-    CALIBRATION,
-    ARCH,
-    TARGET,
-    METHOD,
-    RECOVER,
-    SHARD,
-    RESTART,
-    RUN,
-    RECIPES,
-    GLOBALS,
-)
+@take(MODEL_ARGUMENT, CALIBRATION, ARCH, TARGET, METHOD, RECOVER, SHARD, RESTART, RUN, RECIPES, GLOBALS)
 def command(
-    model: Path | None,
-    shard: str | None,
-    restart: bool,
-    run: Path,
-    as_json: bool,
-    **options: Any,
+    model: Path | None, shard: str | None, restart: bool, run: Path, as_json: bool, **options: Any
 ) -> None:
     """Run the calibration data through MODEL once, and save the statistics of its tensors.
 

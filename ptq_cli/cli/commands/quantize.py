@@ -51,13 +51,7 @@ Exits with status 3 if a limit fails.
 @take(MODEL_ARGUMENT, CALIBRATION, ARCH, TARGET, METHOD, AMAX, QUANTIZATION)
 @take(EVALUATION_DATA, METRIC, LIMITS)
 @take(RUN, RECIPES, GLOBALS)
-def command(
-    model: Path | None,
-    output: Path | None,
-    run: Path,
-    as_json: bool,
-    **options: Any,
-) -> int:
+def command(model: Path | None, output: Path | None, run: Path, as_json: bool, **options: Any) -> int:
     """Calibrate MODEL, export it and, if asked to, evaluate it.
 
     It is evaluated if evaluation data, a metric or a limit is given, or if a recipe sets a limit. Evaluation

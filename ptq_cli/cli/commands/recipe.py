@@ -147,10 +147,7 @@ def init(output: Path, force: bool, model: Path | None, as_json: bool, **options
     """
     from ptq_cli.setup.recipes import run_recipe_init
 
-    _show_new(
-        run_recipe_init(request_from(options, model), output, force=force),
-        as_json=as_json,
-    )
+    _show_new(run_recipe_init(request_from(options, model), output, force=force), as_json=as_json)
 
 
 def _show_new(result: "NewRecipe", *, as_json: bool) -> None:

@@ -138,7 +138,6 @@ Timestamp = Annotated[
 ]
 Positive = Annotated[int, AtLeast(1)]
 LatencyVerdict = Literal["faster", "slower", "equal", "too fast", "busy"]
-
 EQUAL = 1.02  # two sessions of one model may differ by half a percent, and a user does not notice two
 SWITCHED_OFF = "evaluation.latency is false"  # why there is no latency, where nobody wants one
 UNDECIDED = 1.1  # an interval that reaches from equal times to more than this says too little

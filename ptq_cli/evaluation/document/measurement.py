@@ -137,8 +137,7 @@ def require_hits(text: str, samples: int, share: float, where: str) -> None:
     bits = int(text, 16)
     if len(text) != digits or bits % 2**spare or abs(bits.bit_count() / samples - share) > 1e-9:
         raise ReportError(
-            f"'{where}' does not fit the report's samples and value",
-            hint="run ptq evaluate again",
+            f"'{where}' does not fit the report's samples and value", hint="run ptq evaluate again"
         )
 
 

@@ -8,13 +8,7 @@ from ptq_cli.core.errors import MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array, after_unseen_flips
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import (
-    Labels,
-    Recorded,
-    Reweighed,
-    Rows,
-    Targets,
-)
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, Reweighed, Rows, Targets
 
 
 class Auroc(Recorded):
@@ -23,21 +17,14 @@ class Auroc(Recorded):
     Of several classes it is the mean over them, each against the rest; of two, or of an output of one score,
     it is that of class 1. It needs every score: 4 bytes for each class and sample are kept.
 
-    Shapes:
-        update: output [N, classes], [N, 1] or [N]; labels [N] within the classes, or 0 and 1.
+    Shapes: update: output [N, classes], [N, 1] or [N]; labels [N] within the classes, or 0 and 1.
+    Units: none, 0 to 1; 0.5 is chance.
+    Edge case: Equal scores count half. Scores that are not all from 0 to 1 are logits, and a softmax makes
+        them comparable between samples. A class without a sample, or with all, is left out of the mean.
 
-    Units:
-        none, 0 to 1; 0.5 is chance.
+    Raises: MetricError: no sample was counted, or all are of one class.
 
-    Edge case:
-        Equal scores count half. Scores that are not all from 0 to 1 are logits, and a softmax makes them
-        comparable between samples. A class without a sample, or with all, is left out of the mean.
-
-    Raises:
-        MetricError: no sample was counted, or all are of one class.
-
-    Source:
-        Hanley and McNeil 1982, "The meaning and use of the area under a receiver operating characteristic
+    Source: Hanley and McNeil 1982, "The meaning and use of the area under a receiver operating characteristic
         (ROC) curve"; Fawcett 2006, "An introduction to ROC analysis", section 9, for several classes.
 
     Example:

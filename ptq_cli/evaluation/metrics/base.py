@@ -13,7 +13,6 @@ from ptq_cli.evaluation.bootstrap import Float64Array, OfSums
 from ptq_cli.evaluation.document.measurement import Unit
 
 Rows = npt.NDArray[Any]  # One for each sample, or for each pair of samples
-
 State = dict[str, Rows]  # Arrays by name, from which a metric goes on: what a checkpoint holds of it
 
 
@@ -206,11 +205,8 @@ def paired_rows(float_output: Array, quantized_output: Array) -> Iterator[tuple[
     Not all of a batch at once: a float64 copy of segmentation maps would double its memory. What is summed
     along a row does not depend on how the samples were batched, to the last bit.
 
-    Shapes:
-        float_output, quantized_output: [N, ...]; each yielded array is [n, elements of a sample].
-
-    Edge case:
-        A scalar output is one sample. Nothing is yielded for an output without samples.
+    Shapes: float_output, quantized_output: [N, ...]; each yielded array is [n, elements of a sample].
+    Edge case: A scalar output is one sample. Nothing is yielded for an output without samples.
 
     Example:
         >>> [f.tolist() for f, _ in paired_rows(np.ones((2, 1, 2)), np.zeros((2, 1, 2)))]
@@ -235,17 +231,11 @@ class BlockSums:
     Args:
         most: blocks, at least 1.
 
-    Shapes:
-        a row is [2, channels]; rows may differ in the number of channels, and missing ones count as 0.
+    Shapes: a row is [2, channels]; rows may differ in the number of channels, and missing ones count as 0.
+    Units: the rows' own.
+    Edge case: Without a sample there is no block.
 
-    Units:
-        the rows' own.
-
-    Edge case:
-        Without a sample there is no block.
-
-    Source:
-        Higham 2002, "Accuracy and stability of numerical algorithms", section 4.2 (pairwise summation).
+    Source: Higham 2002, "Accuracy and stability of numerical algorithms", section 4.2 (pairwise summation).
 
     Example:
         >>> sums = BlockSums(most=2)
@@ -277,8 +267,7 @@ class BlockSums:
     def add(self, rows: Float64Array) -> None:
         """Add the rows of the next samples.
 
-        Shapes:
-            rows [n, 2, channels].
+        Shapes: rows [n, 2, channels].
         """
         first, level = self._next, 0
         self._reach(first + len(rows))
@@ -298,8 +287,7 @@ class BlockSums:
     def blocks(self) -> Float64Array:
         """Return the sum of each block.
 
-        Shapes:
-            [blocks, 2, channels], with the most channels that a row had.
+        Shapes: [blocks, 2, channels], with the most channels that a row had.
         """
         count = -(-self._next // self.samples_per_block)
         width = max((node.shape[1] for node in self._nodes.values()), default=0)
@@ -325,8 +313,7 @@ class BlockSums:
     def join(self, states: Sequence[State]) -> None:
         """Go on from what was summed of all parts of a set, the first of them first.
 
-        Raises:
-            ValueError: one has blocks of more samples than the whole set has.
+        Raises: ValueError: one has blocks of more samples than the whole set has.
         """
         self._nodes, self._level = {}, 0
         self.most = int(states[0]["reached"][1])

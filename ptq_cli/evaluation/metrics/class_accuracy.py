@@ -10,14 +10,7 @@ from ptq_cli.core.tensors import Array, format_shape
 from ptq_cli.evaluation.bootstrap import Float64Array, after_unseen_flips, count_flips
 from ptq_cli.evaluation.document.measurement import ClassValue, Unit
 from ptq_cli.evaluation.interval import drop_interval
-from ptq_cli.evaluation.metrics.base import (
-    Labels,
-    Recorded,
-    Reweighed,
-    Rows,
-    Targets,
-    paired_rows,
-)
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, Reweighed, Rows, Targets, paired_rows
 
 MIN_CLASSES = 2
 
@@ -39,8 +32,7 @@ def require_scores(output: Array, name: str, least: int = MIN_CLASSES) -> None:
 def predicted_class(output: Array, name: str) -> Labels:
     """Return the class with the highest score of each sample; of equal ones the lowest.
 
-    Shapes:
-        output [N, classes]; the result is [N].
+    Shapes: output [N, classes]; the result is [N].
     """
     require_scores(output, name)
     found: Labels = np.argmax(output, axis=1)
@@ -52,17 +44,11 @@ class ClassAccuracy(Recorded):
 
     It is the balanced accuracy; the report has each class beside it.
 
-    Shapes:
-        update: output [N, classes], labels [N] within the classes.
+    Shapes: update: output [N, classes], labels [N] within the classes.
+    Units: a share, 0 to 1.
+    Edge case: A class without a sample is left out of the mean.
 
-    Units:
-        a share, 0 to 1.
-
-    Edge case:
-        A class without a sample is left out of the mean.
-
-    Source:
-        Brodersen et al. 2010, "The balanced accuracy and its posterior distribution".
+    Source: Brodersen et al. 2010, "The balanced accuracy and its posterior distribution".
 
     Example:
         >>> accuracy = ClassAccuracy()
@@ -141,17 +127,11 @@ class _OfScores(Recorded):
 class Top1Agreement(_OfScores):
     """Share of samples with the same argmax in both outputs; ties go to the lower index in both.
 
-    Shapes:
-        update: [N, classes], both the same.
+    Shapes: update: [N, classes], both the same.
+    Units: a share, 0 to 1.
+    Edge case: Only for float outputs of rank 2 with two classes or more; others have no argmax to speak of.
 
-    Units:
-        a share, 0 to 1.
-
-    Edge case:
-        Only for float outputs of rank 2 with two classes or more; others have no argmax to speak of.
-
-    Source:
-        Stanton et al. 2021, "Does knowledge distillation really work?" (average top-1 agreement).
+    Source: Stanton et al. 2021, "Does knowledge distillation really work?" (average top-1 agreement).
 
     Example:
         >>> agreement = Top1Agreement()
@@ -180,19 +160,13 @@ FLOOR = 2.0**-24
 class KlDivergence(_OfScores):
     """Mean over samples of ``sum p log(p / q)``, with p the float model's softmax and q the quantized one's.
 
-    Shapes:
-        update: [N, classes], both the same.
+    Shapes: update: [N, classes], both the same.
+    Units: nats, 0 or more.
+    Edge case: Where the float model ends in a softmax, its rows are taken as they are, and the quantized
+        model's are made to add up to 1; probabilities count as 2^-24 at least. Only for outputs that have an
+        argmax to speak of, see ``Top1Agreement``.
 
-    Units:
-        nats, 0 or more.
-
-    Edge case:
-        Where the float model ends in a softmax, its rows are taken as they are, and the quantized model's are
-        made to add up to 1; probabilities count as 2^-24 at least. Only for outputs that have an argmax to
-        speak of, see ``Top1Agreement``.
-
-    Source:
-        Kullback and Leibler 1951, "On information and sufficiency".
+    Source: Kullback and Leibler 1951, "On information and sufficiency".
 
     Example:
         >>> kl = KlDivergence()
@@ -234,17 +208,11 @@ class TopK(Recorded):
 
     Of equal values the lower class index wins, as in numpy's argmax; so ``k = 1`` is the argmax.
 
-    Shapes:
-        update: output [N, classes], labels [N] within the classes.
+    Shapes: update: output [N, classes], labels [N] within the classes.
+    Units: a share, 0 to 1.
+    Edge case: With fewer than k classes, or one, the share would be 1 for any model: an error.
 
-    Units:
-        a share, 0 to 1.
-
-    Edge case:
-        With fewer than k classes, or one, the share would be 1 for any model: an error.
-
-    Source:
-        Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge", section 4.1.
+    Source: Russakovsky et al. 2015, "ImageNet Large Scale Visual Recognition Challenge", section 4.1.
 
     Example:
         >>> top1 = TopK(1)
@@ -275,18 +243,12 @@ class TopK(Recorded):
 class MacroF1(Recorded):
     """Mean over classes of ``2 tp / (2 tp + fp + fn)``, the class with the highest score being predicted.
 
-    Shapes:
-        update: output [N, classes], labels [N] within the classes.
+    Shapes: update: output [N, classes], labels [N] within the classes.
+    Units: none, 0 to 1.
+    Edge case: A class that is neither a label nor predicted is left out of the mean.
 
-    Units:
-        none, 0 to 1.
-
-    Edge case:
-        A class that is neither a label nor predicted is left out of the mean.
-
-    Source:
-        van Rijsbergen 1979, "Information retrieval", chapter 7; the macro average as in Opitz and Burst 2019,
-        "Macro F1 and macro F1".
+    Source: van Rijsbergen 1979, "Information retrieval", chapter 7; the macro average as in Opitz and Burst
+        2019, "Macro F1 and macro F1".
 
     Example:
         >>> f1 = MacroF1()

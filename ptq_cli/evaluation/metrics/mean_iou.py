@@ -18,18 +18,12 @@ class MeanIou(Recorded):
     Args:
         ignore_index: the label of pixels that do not count, such as 255; None counts all.
 
-    Shapes:
-        update: output [N, classes, ...], labels [N, ...] within the classes.
+    Shapes: update: output [N, classes, ...], labels [N, ...] within the classes.
+    Units: none, 0 to 1.
+    Edge case: A class that is neither labeled nor predicted is left out of the mean.
 
-    Units:
-        none, 0 to 1.
-
-    Edge case:
-        A class that is neither labeled nor predicted is left out of the mean.
-
-    Source:
-        Jaccard 1912, "The distribution of the flora in the alpine zone"; Everingham et al. 2015, "The Pascal
-        visual object classes challenge: a retrospective", section 3.4.
+    Source: Jaccard 1912, "The distribution of the flora in the alpine zone"; Everingham et al. 2015, "The
+        Pascal visual object classes challenge: a retrospective", section 3.4.
 
     Example:
         >>> iou = MeanIou()

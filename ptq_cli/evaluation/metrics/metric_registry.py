@@ -23,13 +23,7 @@ from ptq_cli.evaluation.metrics.class_accuracy import (
 from ptq_cli.evaluation.metrics.mean_iou import MeanIou
 from ptq_cli.evaluation.metrics.similarities import Cosine, Spearman
 from ptq_cli.evaluation.metrics.token_metrics import EmbeddingCosine, ExactMatch, Perplexity, TokenAccuracy
-from ptq_cli.evaluation.metrics.value_errors import (
-    R2,
-    MaxAbsError,
-    MeanError,
-    Sqnr,
-    WorstChannelSqnr,
-)
+from ptq_cli.evaluation.metrics.value_errors import R2, MaxAbsError, MeanError, Sqnr, WorstChannelSqnr
 
 MakeMetric = Callable[..., LabelMetric]
 

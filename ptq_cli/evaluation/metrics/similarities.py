@@ -9,31 +9,17 @@ from ptq_cli.core.errors import LabelError, MetricError
 from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.bootstrap import Float64Array
 from ptq_cli.evaluation.document.measurement import Unit
-from ptq_cli.evaluation.metrics.base import (
-    Labels,
-    Recorded,
-    Reweighed,
-    Rows,
-    State,
-    Targets,
-    paired_rows,
-)
+from ptq_cli.evaluation.metrics.base import Labels, Recorded, Reweighed, Rows, State, Targets, paired_rows
 
 
 class Cosine(Recorded):
     """Mean over samples of ``float · quantized / (|float| |quantized|)``, outputs flattened.
 
-    Shapes:
-        update: [N, ...], both the same.
+    Shapes: update: [N, ...], both the same.
+    Units: none, -1 to 1.
+    Edge case: Two zero vectors have cosine 1 (they are equal), one zero vector has 0.
 
-    Units:
-        none, -1 to 1.
-
-    Edge case:
-        Two zero vectors have cosine 1 (they are equal), one zero vector has 0.
-
-    Source:
-        Salton and McGill 1983, "Introduction to modern information retrieval".
+    Source: Salton and McGill 1983, "Introduction to modern information retrieval".
 
     Example:
         >>> cosine = Cosine()
@@ -60,14 +46,10 @@ class Cosine(Recorded):
 def cosines(a: Float64Array, b: Float64Array) -> Float64Array:
     """Return the cosine of each row of ``a`` with that of ``b``.
 
-    Shapes:
-        both [N, K]; the result is [N].
+    Shapes: both [N, K]; the result is [N].
+    Edge case: Two zero rows have 1, one zero row has 0.
 
-    Edge case:
-        Two zero rows have 1, one zero row has 0.
-
-    Source:
-        Salton and McGill 1983, as ``Cosine``.
+    Source: Salton and McGill 1983, as ``Cosine``.
 
     Example:
         >>> cosines(np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
@@ -90,22 +72,17 @@ class Spearman(Recorded):
     wherever a batch ends; both have the label of the pair, and its score is their cosine. An output
     [N, T, features] is averaged over the positions that the attention mask names, before.
 
-    Shapes:
-        update: output [N], [N, 1] or [N, features], labels [N].
-
-    Units:
-        none, -1 to 1.
-
-    Edge case:
-        Equal scores and equal labels have the mean of their ranks.
+    Shapes: update: output [N], [N, 1] or [N, features], labels [N].
+    Units: none, -1 to 1.
+    Edge case: Equal scores and equal labels have the mean of their ranks.
 
     Raises:
         LabelError: the two samples of a pair have different labels.
         MetricError: the number of samples is odd, there are fewer than two pairs, or all are alike.
 
-    Source:
-        Spearman 1904, "The proof and measurement of association between two things"; for pairs of sentences
-        Cer et al. 2017, "SemEval-2017 task 1", and Reimers and Gurevych 2019, "Sentence-BERT", section 4.
+    Source: Spearman 1904, "The proof and measurement of association between two things"; for pairs of
+        sentences Cer et al. 2017, "SemEval-2017 task 1", and Reimers and Gurevych 2019, "Sentence-BERT",
+        section 4.
 
     Example:
         >>> spearman = Spearman()
@@ -189,8 +166,7 @@ class Spearman(Recorded):
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set.
 
-        Raises:
-            MetricError: it is the second one of a pair.
+        Raises: MetricError: it is the second one of a pair.
         """
         if sample % 2:
             raise MetricError(

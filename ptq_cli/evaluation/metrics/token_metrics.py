@@ -13,7 +13,6 @@ from ptq_cli.evaluation.metrics.base import Labels, Recorded, SampleSums, Target
 from ptq_cli.evaluation.metrics.similarities import cosines
 
 IGNORED = -100  # The label of a position that does not count, as PyTorch's cross entropy has it
-
 _BLOCK = 2**20  # Scores that are converted to float64 at a time: 8 MiB
 
 
@@ -39,17 +38,13 @@ def require_counted(rows: Float64Array, name: str) -> None:
 def negative_log_likelihood(scores: Array, tokens: Labels) -> Float64Array:
     """Return ``-log softmax(scores)`` of each position's token.
 
-    Shapes:
-        scores [positions, tokens], tokens [positions]; the result is [positions].
+    Shapes: scores [positions, tokens], tokens [positions]; the result is [positions].
+    Units: nats.
+    Edge case: Computed in float64, from as many positions at a time as fit into 8 MiB: no value depends on
+        how many.
 
-    Units:
-        nats.
-
-    Edge case:
-        Computed in float64, from as many positions at a time as fit into 8 MiB: no value depends on how many.
-
-    Source:
-        Bridle 1990, "Probabilistic interpretation of feedforward classification network outputs" (softmax).
+    Source: Bridle 1990, "Probabilistic interpretation of feedforward classification network outputs"
+        (softmax).
 
     Example:
         >>> negative_log_likelihood(np.zeros((2, 4), np.float32), np.array([0, 3])).round(4).tolist()
@@ -95,18 +90,13 @@ class TokenAccuracy(_OfPositions):
         name: what the report calls it.
         targets: which tokens are wanted.
 
-    Shapes:
-        update: output [N, T, tokens]; labels [N, T], the wanted token of each position, or -100.
+    Shapes: update: output [N, T, tokens]; labels [N, T], the wanted token of each position, or -100.
+    Units: a share, 0 to 1.
+    Edge case: A position whose label is -100 does not count; of equal scores the lowest token is chosen.
 
-    Units:
-        a share, 0 to 1.
-
-    Edge case:
-        A position whose label is -100 does not count; of equal scores the lowest token is chosen.
-
-    Source:
-        Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3.1, for masked
-        tokens; Stanton et al. 2021, "Does knowledge distillation really work?", for the agreement of models.
+    Source: Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3.1, for
+        masked tokens; Stanton et al. 2021, "Does knowledge distillation really work?", for the agreement of
+        models.
 
     Example:
         >>> accuracy = TokenAccuracy("masked_top1", "marked tokens")
@@ -142,21 +132,15 @@ class ExactMatch(Recorded):
     Args:
         against: whose tokens are wanted: ``"float"`` for the float model's, ``"labels"`` for the data's.
 
-    Shapes:
-        update: output [N, T, tokens]; labels [N, T], the wanted token of each position, or -100.
-
-    Units:
-        a share, 0 to 1.
-
-    Edge case:
-        A position whose label is -100 does not count; a sequence without any other is right.
+    Shapes: update: output [N, T, tokens]; labels [N, T], the wanted token of each position, or -100.
+    Units: a share, 0 to 1.
+    Edge case: A position whose label is -100 does not count; a sequence without any other is right.
 
     Raises:
         MetricError: the output is not scores of tokens, or no sample was counted.
         ValueError: ``against`` is something else.
 
-    Source:
-        Rajpurkar et al. 2016, "SQuAD: 100,000+ questions for machine comprehension of text", section 6.1.
+    Source: Rajpurkar et al. 2016, "SQuAD: 100,000+ questions for machine comprehension of text", section 6.1.
 
     Example:
         >>> match = ExactMatch()
@@ -186,18 +170,12 @@ class ExactMatch(Recorded):
 class Perplexity(_OfPositions):
     """``exp`` of the mean over tokens of ``-log p(token | tokens before it)``.
 
-    Shapes:
-        update: output [N, T, tokens]; labels [N, T], the token that follows each position, or -100.
+    Shapes: update: output [N, T, tokens]; labels [N, T], the token that follows each position, or -100.
+    Units: none, 1 or more; the number of equally likely tokens that would be as hard to guess.
+    Edge case: A position whose label is -100 does not count. The mean is over tokens, so that long sequences
+        count more than short ones. An overflow is inf.
 
-    Units:
-        none, 1 or more; the number of equally likely tokens that would be as hard to guess.
-
-    Edge case:
-        A position whose label is -100 does not count. The mean is over tokens, so that long sequences count
-        more than short ones. An overflow is inf.
-
-    Source:
-        Jelinek et al. 1977, "Perplexity: a measure of the difficulty of speech recognition tasks".
+    Source: Jelinek et al. 1977, "Perplexity: a measure of the difficulty of speech recognition tasks".
 
     Example:
         >>> perplexity = Perplexity()
@@ -231,17 +209,11 @@ class EmbeddingCosine(Recorded):
 
     An output [N, T, features] is averaged over the positions that the attention mask names, before.
 
-    Shapes:
-        update: output and labels [N, features], where the labels are the float model's embeddings.
+    Shapes: update: output and labels [N, features], where the labels are the float model's embeddings.
+    Units: none, -1 to 1.
+    Edge case: As ``Cosine``: two zero vectors have 1, one zero vector has 0.
 
-    Units:
-        none, -1 to 1.
-
-    Edge case:
-        As ``Cosine``: two zero vectors have 1, one zero vector has 0.
-
-    Source:
-        Reimers and Gurevych 2019, "Sentence-BERT", section 3 (mean of the tokens, compared by cosine).
+    Source: Reimers and Gurevych 2019, "Sentence-BERT", section 3 (mean of the tokens, compared by cosine).
 
     Example:
         >>> cosine = EmbeddingCosine()

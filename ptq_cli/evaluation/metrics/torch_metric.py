@@ -19,7 +19,6 @@ from ptq_cli.evaluation.metrics.base import Labels, Resampling, SampleSums, Stat
 from ptq_cli.models.quiet_export import one_thread
 
 CHUNK = 8  # Samples that stay together: one update of the metric each
-
 _MOST_BLOCKS = 256
 _BLOCK_MEMORY = 64 << 20
 _SEED = 0
@@ -41,11 +40,9 @@ class TorchMetric:
     Args:
         higher_is_better: False for an error; None if torchmetrics says so.
 
-    Shapes:
-        update: as the metric takes them; of an output [N, 1] for labels [N] the axis of 1 is left out.
+    Shapes: update: as the metric takes them; of an output [N, 1] for labels [N] the axis of 1 is left out.
 
-    Source:
-        Detlefsen et al. 2022, "TorchMetrics - Measuring reproducibility in PyTorch".
+    Source: Detlefsen et al. 2022, "TorchMetrics - Measuring reproducibility in PyTorch".
     """
 
     unit: ClassVar[Unit] = "number"

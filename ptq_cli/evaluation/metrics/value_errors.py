@@ -25,17 +25,12 @@ from ptq_cli.evaluation.metrics.base import (
 class Sqnr(Recorded):
     """``10 log10(sum float² / sum (float - quantized)²)``, both sums over all samples in float64.
 
-    Shapes:
-        update: any, both the same.
+    Shapes: update: any, both the same.
+    Units: decibels; 6 dB more is one bit more.
+    Edge case: Identical outputs give inf, also where all are 0. A float output of zeros with noise gives
+        -inf.
 
-    Units:
-        decibels; 6 dB more is one bit more.
-
-    Edge case:
-        Identical outputs give inf, also where all are 0. A float output of zeros with noise gives -inf.
-
-    Source:
-        Bennett 1948, "Spectra of quantized signals"; Gray and Neuhoff 1998, "Quantization".
+    Source: Bennett 1948, "Spectra of quantized signals"; Gray and Neuhoff 1998, "Quantization".
 
     Example:
         >>> sqnr = Sqnr()
@@ -76,7 +71,6 @@ class Sqnr(Recorded):
 _MOST_BLOCKS = 256
 
 _BLOCK_MEMORY = 32 << 20  # Bytes of those sums: with many channels there are fewer blocks
-
 _FEWEST_BLOCKS = 20  # Of fewer nothing is known about those that were not drawn
 
 # Numbers of a sample that may have a unit each; more are scores of classes, or a vector, on one scale.
@@ -96,19 +90,13 @@ class WorstChannelSqnr:
     of all channels: scores are compared with one another, and one that happens to be near 0 for every sample
     is not lost because its noise is larger than itself.
 
-    Shapes:
-        update: [N, channels, ...] or [N, ..., channels], both the same.
+    Shapes: update: [N, channels, ...] or [N, ..., channels], both the same.
+    Units: decibels, as ``sqnr_db``.
+    Edge case: A channel whose float values are all 0 has no ratio and is left out. If no channel is left, the
+        value is that of ``sqnr_db``: inf without noise, otherwise -inf. A channel that only some batches have
+        (the axis differs in length) is summed over those.
 
-    Units:
-        decibels, as ``sqnr_db``.
-
-    Edge case:
-        A channel whose float values are all 0 has no ratio and is left out. If no channel is left, the value
-        is that of ``sqnr_db``: inf without noise, otherwise -inf. A channel that only some batches have (the
-        axis differs in length) is summed over those.
-
-    Source:
-        As ``Sqnr``, for each channel.
+    Source: As ``Sqnr``, for each channel.
 
     Example:
         >>> worst = WorstChannelSqnr()
@@ -176,11 +164,7 @@ class WorstChannelSqnr:
 
     def state(self) -> State:
         """Return what a checkpoint holds."""
-        return {
-            **self._sums.state(),
-            "axis": np.array(self._axis),
-            "is_vector": np.array(self._is_vector),
-        }
+        return {**self._sums.state(), "axis": np.array(self._axis), "is_vector": np.array(self._is_vector)}
 
     def start_at(self, sample: int) -> None:
         """Take the first sample that comes for this one of the set."""
@@ -189,8 +173,7 @@ class WorstChannelSqnr:
     def join(self, states: Sequence[State]) -> None:
         """Go on from what was summed of all parts of a set, the first of them first.
 
-        Raises:
-            ValueError: the channels of one are on another axis.
+        Raises: ValueError: the channels of one are on another axis.
         """
         axes = {int(state["axis"]) for state in states}
         if len(axes) != 1:
@@ -243,18 +226,12 @@ class MeanError(Recorded):
         name: what the report calls it.
         of_difference: what an element counts, ``np.square`` or ``np.abs`` of its difference.
 
-    Shapes:
-        update: output and labels [N, ...], both the same.
+    Shapes: update: output and labels [N, ...], both the same.
+    Units: the target's, or their square.
+    Edge case: The mean is over elements, not samples: it is the same where samples differ in size. 0 for
+        identical arrays.
 
-    Units:
-        the target's, or their square.
-
-    Edge case:
-        The mean is over elements, not samples: it is the same where samples differ in size. 0 for identical
-        arrays.
-
-    Source:
-        Gauss 1821, "Theoria combinationis observationum", for squares; Willmott and Matsuura 2005,
+    Source: Gauss 1821, "Theoria combinationis observationum", for squares; Willmott and Matsuura 2005,
         "Advantages of the mean absolute error (MAE) over the root mean square error".
 
     Example:
@@ -292,20 +269,13 @@ R2_MOST_COLUMNS = 256
 class R2(Recorded):
     """``1 - sum (target - output)² / sum (target - mean target)²``, the mean over the target's columns.
 
-    Shapes:
-        update: output and labels [N, ...], both the same, at most 256 numbers a sample.
+    Shapes: update: output and labels [N, ...], both the same, at most 256 numbers a sample.
+    Units: none; 1 is perfect, 0 what the mean of the targets would reach, below it is worse.
+    Edge case: A column whose targets are all equal has 1 where the output is right, and 0 elsewhere.
 
-    Units:
-        none; 1 is perfect, 0 what the mean of the targets would reach, below it is worse.
+    Raises: MetricError: there are more than 256 columns, or fewer than two samples.
 
-    Edge case:
-        A column whose targets are all equal has 1 where the output is right, and 0 elsewhere.
-
-    Raises:
-        MetricError: there are more than 256 columns, or fewer than two samples.
-
-    Source:
-        Wright 1921, "Correlation and causation"; of several columns as scikit-learn's ``r2_score``.
+    Source: Wright 1921, "Correlation and causation"; of several columns as scikit-learn's ``r2_score``.
 
     Example:
         >>> r2 = R2()
@@ -334,8 +304,7 @@ class R2(Recorded):
         """The mean over columns so far."""
         if self.count < 2:
             raise MetricError(
-                f"r2 needs two samples or more, got {len(self.counted_rows())}",
-                hint="evaluate on more data",
+                f"r2 needs two samples or more, got {len(self.counted_rows())}", hint="evaluate on more data"
             )
         found = self.resampling()
         return float(found.of_sums(found.rows.sum(axis=0)))
@@ -370,17 +339,11 @@ def _mean_r2(sums: Float64Array, samples: int, columns: int) -> Float64Array:
 class MaxAbsError:
     """``max |float - quantized|`` over all elements of all samples.
 
-    Shapes:
-        update: any, both the same.
+    Shapes: update: any, both the same.
+    Units: the output's own.
+    Edge case: 0 for identical outputs, and for outputs without elements.
 
-    Units:
-        the output's own.
-
-    Edge case:
-        0 for identical outputs, and for outputs without elements.
-
-    Source:
-        Higham 2002, "Accuracy and stability of numerical algorithms", chapter 6 (the max norm).
+    Source: Higham 2002, "Accuracy and stability of numerical algorithms", chapter 6 (the max norm).
 
     Example:
         >>> error = MaxAbsError()

@@ -41,7 +41,11 @@ class Comparisons:
         samples = place.batch.size
         if not self._by_output:
             self._by_output = [
-                {} if index in self._left_out else _applicable(output, samples)
+                {
+                    name: metric()
+                    for name, metric in PAIR_METRICS.items()
+                    if index not in self._left_out and metric.accepts(output, samples)
+                }
                 for index, output in enumerate(float_outputs)
             ]
             for _, metric in self._by_prefix():
@@ -154,10 +158,6 @@ class Comparisons:
 def _comparable(metrics: dict[str, PairMetric], expected: Array, found: Array, samples: int) -> bool:
     """Say whether both models' output of a batch have one shape, which all metrics of it can take."""
     return expected.shape == found.shape and all(item.accepts(expected, samples) for item in metrics.values())
-
-
-def _applicable(output: Array, samples: int) -> dict[str, PairMetric]:
-    return {name: metric() for name, metric in PAIR_METRICS.items() if metric.accepts(output, samples)}
 
 
 _MOST_SAMPLES = 1000

@@ -115,7 +115,6 @@ def _given(place: Place, output: Array) -> Labels | None:
 
 
 def _input_tokens(place: Place, output: Array) -> Array | None:
-    """Input that holds the tokens."""
     inputs = _of_rank_two(place.batch.inputs)
     found = {key: array for key, array in inputs.items() if array.shape == output.shape[:2]}
     return found.get(token_input(list(found)) or "")

@@ -68,18 +68,14 @@ class PartEvaluator:
     def resume(self, batches: Sequence[MeasuredBatch], watched: State) -> None:
         """Go on after these batches.
 
-        Raises:
-            ValueError, ReportError: what the watches have seen is damaged.
+        Raises: ValueError, ReportError: what the watches have seen is damaged.
         """
         self.batches, self.samples = list(batches), sum(batch.samples for batch in batches)
         self._first.join((), [watched], samples=self.samples)
 
 
 def joined_batches(
-    make: Callable[[], Evaluator],
-    batches: Iterable[MeasuredBatch],
-    watched: Sequence[State],
-    batch_size: int,
+    make: Callable[[], Evaluator], batches: Iterable[MeasuredBatch], watched: Sequence[State], batch_size: int
 ) -> Evaluator:
     """An evaluator that has seen all batches of a set.
 
@@ -180,10 +176,7 @@ class Runs:
 
     def of(self, batch: Batch) -> ModelOutputs:
         """Each model's outputs of a batch."""
-        return ModelOutputs(
-            self.of_float(batch.inputs),
-            [run(batch.inputs) for run in self.quantized],
-        )
+        return ModelOutputs(self.of_float(batch.inputs), [run(batch.inputs) for run in self.quantized])
 
 
 @dataclass(frozen=True)

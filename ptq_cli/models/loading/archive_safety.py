@@ -44,9 +44,8 @@ CALLABLE = SYMPY | TORCH
 def is_arithmetic(expression: str) -> bool:
     """Tell whether evaluating the expression can do nothing but arithmetic.
 
-    Edge case:
-        Attributes, subscripts, lambdas, names with an underscore in front, calls of anything that is not
-        known, and strings that are not identifiers make it false.
+    Edge case: Attributes, subscripts, lambdas, names with an underscore in front, calls of anything that is
+        not known, and strings that are not identifiers make it false.
 
     Example:
         >>> is_arithmetic("Mul(Integer(2), Symbol('s0', positive=True, integer=True))")

@@ -14,9 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from ptq_cli.core.errors import (
-    InvalidOnnxError,
-)
+from ptq_cli.core.errors import InvalidOnnxError
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import every_graph, every_node
 from ptq_cli.models.opset import DEFAULT_DOMAIN

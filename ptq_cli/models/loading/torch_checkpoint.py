@@ -220,7 +220,8 @@ def _notes(taken: _Fit, others: list[_Fit], file_name: str) -> Iterator[str]:
         also = f", not {few(rest, SHOWN_KEYS)}, which fits too" if rest else ""
         yield f"the weights are those of {taken.named} in '{file_name}'{also}"
     removed = [taken.prefix] if taken.prefix else []
-    removed += [part for part in WRAPPERS if any(_has_more(part, *pair) for pair in taken.keys.items())]
+    names = [(own.split("."), key.split(".")) for own, key in taken.keys.items()]
+    removed += [part for part in WRAPPERS if any(key.count(part) > own.count(part) for own, key in names)]
     if removed:
         words = few([f"'{part}.'" for part in removed], SHOWN_KEYS)
         yield f"removed from the names of the weights in '{file_name}': {words}"
@@ -228,10 +229,6 @@ def _notes(taken: _Fit, others: list[_Fit], file_name: str) -> Iterator[str]:
     left = [key for key in taken.tensors if key not in read]
     if left:
         yield f"left out, because the architecture has no place for them: {few(left, SHOWN_KEYS)}"
-
-
-def _has_more(part: str, own: str, key: str) -> bool:
-    return key.split(".").count(part) > own.split(".").count(part)
 
 
 MISSING_CLASS = re.compile(r"Can't get attribute '([^']+)'")  # of a class that a script defined

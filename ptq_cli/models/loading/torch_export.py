@@ -71,8 +71,7 @@ def require_parameters(values: Mapping[str, Any], known: Sequence[str], what: st
 def chosen_inputs(required: Mapping[str, bool], named: Collection[str]) -> tuple[str, ...]:
     """Return which parameters are inputs: those that are required or named.
 
-    Edge case:
-        None is: the first if only one array has a name, which then is its, or else all.
+    Edge case: None is: the first if only one array has a name, which then is its, or else all.
 
     Example:
         >>> chosen_inputs({"ids": True, "mask": False, "labels": False}, ["mask"])

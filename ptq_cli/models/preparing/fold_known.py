@@ -17,7 +17,6 @@ from ptq_cli.models.graph_reading import every_node, input_at, register_constant
 from ptq_cli.models.preparing.rewriting import array_of, drop, made_by
 
 MOST_FILLED = 1024  # elements of a constant that one value fills
-
 Pick = Callable[[Sequence[object]], object]
 
 

@@ -172,11 +172,9 @@ def _simplified(model: ir.Model, what: str) -> ir.Model:
 
 
 def _with_operators_of_forms(model: ir.Model, what: str) -> ir.Model:
-    """Raise the opset where a form that is written out has an operator in a newer one, and only there.
-
-    SiLU is not a reason: its operator is of opset 24, which few runtimes know. A model that cannot be
-    converted keeps its forms.
-    """
+    """Raise the opset where a form that is written out has an operator in a newer one, and only there."""
+    # SiLU is not a reason: its operator is of opset 24, which few runtimes know. A model that cannot be
+    # converted keeps its forms.
     opset = opset_of(model)
     newer = [item for item in FUSING if opset < item.opset <= NEWEST_FOR_FORMS]
     if not newer or not any(node.op_type in FORM_TERMS for node in every_node(model.graph)):

@@ -150,11 +150,9 @@ def simplify(model: ir.Model) -> ir.Model:
 
 @contextlib.contextmanager
 def _hidden(model: ir.Model) -> Iterator[None]:
-    """Hide from onnxscript's folding what it must not touch, but not the graphs in it.
-
-    Of an If ``known_branch`` takes the branch. The inference of a Slice ends the process where folding finds
-    that its input has a negative size.
-    """
+    """Hide from onnxscript's folding what it must not touch, but not the graphs in it."""
+    # Of an If ``known_branch`` takes the branch. The inference of a Slice ends the process where folding
+    # finds that its input has a negative size.
     hidden = [node for node in every_node(model.graph) if node.domain == "" and _is_hidden(node)]
     for node in hidden:
         node.domain = _HIDDEN
@@ -188,11 +186,9 @@ def _stays_small(node: ir.Node, limit: int) -> bool:
 
 
 def _keep_displaced_constants(model: ir.Model) -> None:
-    """Make initializers again of constants that onnxscript's rules put others in the place of.
-
-    They name a new constant for the value that is read: a second Flatten or Clip of that value takes the
-    place of the first one's constant, and a weight that has the name loses its own.
-    """
+    """Make initializers again of constants that onnxscript's rules put others in the place of."""
+    # They name a new constant for the value that is read: a second Flatten or Clip of that value takes the
+    # place of the first one's constant, and a weight that has the name loses its own.
     inputs = (value for node in every_node(model.graph) for value in node.inputs if value is not None)
     displaced = {value for value in inputs if value.const_value is not None and value.producer() is None}
     lost = [value for value in displaced if not value.is_initializer() and not value.is_graph_input()]
@@ -315,10 +311,8 @@ def _rules() -> "dict[str, list[RewriteRule]]":
 
 
 def _neutral_rules() -> "dict[str, list[RewriteRule]]":
-    """Return rules that drop what adds 0 or multiplies by 1.
-
-    onnxscript's own take 1e-10 for 0: an epsilon that keeps a logarithm finite.
-    """
+    """Return rules that drop what adds 0 or multiplies by 1."""
+    # onnxscript's own take 1e-10 for 0: an epsilon that keeps a logarithm finite.
     from onnxscript.rewriter import RewriteRule, pattern
 
     def exactly(number: int) -> Any:

@@ -29,7 +29,6 @@ class ChannelIds:
     """
 
     def __init__(self) -> None:
-        """Begin with no channels."""
         self._parents = [FIXED]
 
     def __len__(self) -> int:
@@ -39,8 +38,7 @@ class ChannelIds:
     def fresh(self, count: int) -> Ids:
         """Return new channels.
 
-        Shapes:
-            the result (count,).
+        Shapes: the result (count,).
         """
         first = len(self._parents)
         self._parents += range(first, first + count)
@@ -100,7 +98,6 @@ class ScaleTrace:
     """The channels of each value that was reached, and the constants that would take their factors."""
 
     def __init__(self, tables: Sequence[ir.Value] = ()) -> None:
-        """Begin before the first node."""
         self.tables = tables
         self.channels = ChannelIds()
         self.constants: list[ScaledConstant] = []
@@ -110,8 +107,7 @@ class ScaleTrace:
     def of(self, value: ir.Value) -> Ids:
         """Return the channels of a value; what is unknown stays as it is.
 
-        Shapes:
-            as many axes as the value has, each of its size or of 1.
+        Shapes: as many axes as the value has, each of its size or of 1.
         """
         if value in self._ids:
             return self._ids[value]
@@ -145,8 +141,7 @@ def compact(ids: Ids) -> Ids:
 def along(ids: Ids, axis: int, size: int) -> Ids | None:
     """Return the channel of each index along one axis, or None if channels vary along others.
 
-    Shapes:
-        the result (size,).
+    Shapes: the result (size,).
     """
     axis %= max(ids.ndim, 1)
     if not ids.ndim or ids.shape[axis] not in (1, size) or ids.size != ids.shape[axis]:
@@ -291,7 +286,9 @@ def rescale(graph: ir.Graph, trace: ScaleTrace, factors: Mapping[int, float]) ->
 def _scale(item: ScaledConstant, trace: ScaleTrace, table: Factors, names: FreshNames) -> bool:
     value = input_at(item.node, item.index)
     array = floats_of(value)
-    times, over = (_of(ids, trace, table) for ids in (item.times, item.over))
+    times, over = (
+        table[trace.channels.roots(ids)] if ids is not None else np.ones(1) for ids in (item.times, item.over)
+    )
     if value is None or array is None or (np.all(times == 1.0) and np.all(over == 1.0)):
         return False
     scaled = (array.astype(np.float64) * times / over).astype(array.dtype)
@@ -301,7 +298,3 @@ def _scale(item: ScaledConstant, trace: ScaleTrace, table: Factors, names: Fresh
             scaled = first if np.array_equal(np.broadcast_to(first, scaled.shape), scaled) else scaled
     set_constant(item.node, item.index, scaled, value.name or "", names)
     return True
-
-
-def _of(ids: Ids | None, trace: ScaleTrace, table: Factors) -> Factors:
-    return table[trace.channels.roots(ids)] if ids is not None else np.ones(1)

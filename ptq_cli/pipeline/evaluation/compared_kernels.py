@@ -157,11 +157,7 @@ def compare_outputs(
 
 
 def compare_each_kernel(
-    graph: ir.Model,
-    samples: ComparedSamples,
-    execution: Execution,
-    limit: float,
-    progress: ProgressCallback,
+    graph: ir.Model, samples: ComparedSamples, execution: Execution, limit: float, progress: ProgressCallback
 ) -> KernelComparison | None:
     """Compare each kernel on a few samples, one at a time if the model takes any number of them."""
     engine = execution.engine_alone

@@ -198,11 +198,7 @@ def fit_evaluation(dataset: Dataset, recipe: Recipe, model: ir.Model) -> Evaluat
 
 
 def _continuation(
-    dataset: Dataset,
-    recipe: Recipe,
-    inputs: Sequence[TensorSpec],
-    model: ir.Model,
-    carries: Sequence[Carry],
+    dataset: Dataset, recipe: Recipe, inputs: Sequence[TensorSpec], model: ir.Model, carries: Sequence[Carry]
 ) -> Continuation | None:
     tokens = recipe.evaluation.generate
     if tokens is not None:

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ptq_cli.core.files import write_together
 from ptq_cli.core.read_files import read_file
 from ptq_cli.evaluation.generation import Continued, compared_tokens, continued_prompts
 from ptq_cli.evaluation.runs.comparisons import ChangeCollector
-from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
+from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.evaluation.runs.run_models import PartEvaluator, run_evaluator
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary
 from ptq_cli.pipeline.evaluation.opened_pass import (
@@ -134,7 +134,7 @@ def _run(
     work: Work,
     opened: OpenedPass,
     evaluation_set: EvaluationSet,
-    so_far: "_SoFar",
+    so_far: "_WholeSoFar | _PartSoFar",
     checkpoint: Path | None,
 ) -> None:
     """Run the part's batches that are left."""
@@ -162,7 +162,7 @@ def _run(
 
 
 def _resumed(
-    work: Work, so_far: "_SoFar", checkpoint: Path | None, *, is_resumable: bool
+    work: Work, so_far: "_WholeSoFar | _PartSoFar", checkpoint: Path | None, *, is_resumable: bool
 ) -> Checkpoints | None:
     """Go on from a checkpoint; return what writes further ones, None where none are."""
     tell = partial(work.tell, stage=EVALUATE_STAGE)
@@ -179,28 +179,6 @@ def _resumed(
         )
         return None
     return Checkpoints(checkpoint, _WORK, work.resolved.recipe.runtime.checkpoint_every, tell)
-
-
-class _SoFar(Protocol):
-    """What was measured so far, as a checkpoint stores it."""
-
-    @property
-    def evaluator(self) -> Evaluator | PartEvaluator: ...
-
-    @property
-    def batches(self) -> int: ...
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether the evaluation will not be refused."""
-
-    @property
-    def not_resumable(self) -> Sequence[str]:
-        """Metrics that cannot continue from a checkpoint."""
-
-    def resume(self, path: Path, tell: Tell) -> None: ...
-
-    def save(self, path: Path) -> None: ...
 
 
 class _WholeSoFar:
@@ -231,7 +209,6 @@ class _WholeSoFar:
             self.evaluator = self._make()
 
     def save(self, path: Path) -> None:
-        """Write what was measured so far, atomically."""
         evaluator = self.evaluator
         arrays = {key: np.asarray(array, order="C") for key, array in evaluator.state().items()}
         header = {
@@ -285,7 +262,6 @@ class _PartSoFar:
         return len(self.evaluator.batches)
 
     def shard(self, *, finished: bool) -> EvaluationShard:
-        """The shard so far."""
         batches = tuple(self.evaluator.batches)
         share = Share(self._shard.count, {self._shard.number: len(batches)}, self._batch_size, finished)
         return EvaluationShard(
@@ -293,7 +269,6 @@ class _PartSoFar:
         )
 
     def save(self, path: Path) -> None:
-        """Write what was measured so far, atomically."""
         write_together({path: shard_bytes(self.shard(finished=False))})
 
     def resume(self, path: Path, tell: Tell) -> None:

@@ -107,10 +107,7 @@ def _axes(runs: Runs, evaluation_set: EvaluationSet) -> tuple[Axis, ...]:
 
 
 def _samples_first(runs: Runs, axes: Sequence[Axis]) -> Runs:
-    return Runs(
-        samples_first(runs.of_float, axes),
-        tuple(samples_first(run, axes) for run in runs.quantized),
-    )
+    return Runs(samples_first(runs.of_float, axes), tuple(samples_first(run, axes) for run in runs.quantized))
 
 
 def _stream_runs(runs: Runs, axes: tuple[Axis, ...], evaluation_set: EvaluationSet) -> StreamRuns:
@@ -146,12 +143,7 @@ def evaluator_maker(
     )
 
 
-def pass_identity(
-    recipe: Recipe,
-    models: EvaluatedModels,
-    measured: SetSummary,
-    folder: Path,
-) -> _Identity:
+def pass_identity(recipe: Recipe, models: EvaluatedModels, measured: SetSummary, folder: Path) -> _Identity:
     """Identity of an evaluation, each part under the name that a message gives it.
 
     Paths of code begin at ``folder``, so that it can move with the run.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ptq_cli.collectors.calibration_file import Calibration
-from ptq_cli.evaluation.document.measurement import AccuracyLevel, Measurement
+from ptq_cli.evaluation.document.measurement import AccuracyLevel
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.evaluation.report_changes import require_same_model
 from ptq_cli.evaluation.runs.comparisons import ChangeCollector
@@ -70,17 +70,13 @@ class EvaluatedModels:
     def accuracy_levels(self, evaluations: Sequence[Evaluation]) -> dict[str, tuple[AccuracyLevel, ...]]:
         """What each model that has several levels gives at each, by the name of its file."""
         values = {
-            name: _values(evaluation.measurements)
+            name: {item.name: item.quantized_value for item in evaluation.measurements}
             for name, evaluation in zip(self.quantized, evaluations, strict=True)
         }
         return {
             name: (AccuracyLevel(ROUNDED, True, values[name]), AccuracyLevel(EXACT, False, values[exact]))
             for name, exact in self.exact.items()
         }
-
-
-def _values(measurements: Sequence[Measurement]) -> dict[str, float]:
-    return {item.name: item.quantized_value for item in measurements}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,11 +116,7 @@ class EvaluationSubject:
 
 
 def open_evaluation_subject(
-    work: Work,
-    calibration: Calibration,
-    pairs: Sequence[Pair],
-    summary: SetSummary,
-    plan: Plan | None = None,
+    work: Work, calibration: Calibration, pairs: Sequence[Pair], summary: SetSummary, plan: Plan | None = None
 ) -> EvaluationSubject:
     """Open quantized models; a ``plan`` for the recipe's target that was made already is taken.
 
@@ -169,10 +161,8 @@ def _quantized_models(
 
 
 def _evaluated_models(models: Sequence[QuantizedModel]) -> EvaluatedModels:
-    """The models that are run, each with the runtime that it is measured with.
-
-    Behind the quantized models come those with weights in blocks again, at accuracy level 0.
-    """
+    """The models that are run, each with the runtime that it is measured with."""
+    # Behind the quantized models come those with weights in blocks again, at accuracy level 0.
     quantized = {item.name: item.pair.quantized_model for item in models}
     engines = {
         item.name: measuring_engine(item.exported.target, item.exported.recipe.runtime.engine)

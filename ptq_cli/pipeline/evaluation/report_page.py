@@ -141,7 +141,9 @@ def _chosen(
 ) -> MethodRange:
     """The range that the file has, named by the method that chose it, if one at hand did."""
     if view is not None:
-        same = [item for item in view.methods.values() if _equal(item.parameters, parameters)]
+        own = parameters.scale, parameters.zero_point
+        methods = view.methods.values()
+        same = [item for item in methods if (item.parameters.scale, item.parameters.zero_point) == own]
         found = next((item for item in same if item.method == view.chosen), same[0] if same else None)
         if found is not None:
             return _method_range(found)
@@ -154,10 +156,6 @@ def _chosen(
     clipped = count_clipped(statistics, histogram, Choice(low, high))
     error = expected_error(statistics, histogram, parameters)
     return MethodRange(method="", low=low, high=high, sqnr_db=error.sqnr_db, clipped=clipped[0])
-
-
-def _equal(one: QuantParameters, other: QuantParameters) -> bool:
-    return bool(one.scale == other.scale) and bool(one.zero_point == other.zero_point)
 
 
 def _method_range(view: MethodView) -> MethodRange:

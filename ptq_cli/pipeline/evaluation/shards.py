@@ -178,7 +178,10 @@ def require_whole(shards: Sequence[NamedShard]) -> None:
                 f"{named.name} is a checkpoint of {share.describe()}, which is not finished",
                 hint="run `ptq evaluate` for it again; it continues where it stopped",
             )
-        one, two = (_described(item.shard) for item in (first, named))
+        one, two = (
+            {**item.shard.facts.identity, "the number of shards": str(item.shard.share.count)}
+            for item in (first, named)
+        )
         if key := first_difference(one, two):
             raise not_the_same(first.name, named.name, key, one.get(key, ""), two.get(key, ""))
         for number in share.batches:
@@ -197,10 +200,6 @@ def require_whole(shards: Sequence[NamedShard]) -> None:
         )
     # Last: only all shards together tell how many batches each of them should have.
     require_dealt(whole)
-
-
-def _described(shard: EvaluationShard) -> dict[str, str]:
-    return {**shard.facts.identity, "the number of shards": str(shard.share.count)}
 
 
 def first_difference(one: Mapping[str, str], two: Mapping[str, str]) -> str:

@@ -34,7 +34,6 @@ from ptq_cli.recipe.schema import decode_table
 from ptq_cli.recipe.sections import FLOAT_TYPES
 
 __all__ = ["OpRule", "Target", "known_targets", "load_target", "target_names"]
-
 TABLES_FOLDER = Path(__file__).parent / "tables"
 _ACTIVATIONS = ("uint8", "int8", "uint16", "int16")
 _WEIGHTS = ("int8",)
@@ -47,7 +46,6 @@ KEYS_OF_KIND = {
     "stored": ("constants", "kernel", "kernel_from"),
 }
 LARGEST_OF_ALL = 254  # sum of two weights of 8 bits in a narrow range: a limit above it would be none
-
 Checks = Iterator[tuple[bool, str, str]]  # Checks: whether it passed, the message if it did not, and the hint
 
 

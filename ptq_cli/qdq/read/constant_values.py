@@ -34,8 +34,7 @@ class ConstantValues:
 
     The float model holds it transposed if it ``is_turned``, which its Gemm turns.
 
-    Shapes:
-        floats, values and integers alike, where the integers are not those of one vector for (1, C).
+    Shapes: floats, values and integers alike, where the integers are not those of one vector for (1, C).
     """
 
     floats: FloatArray
@@ -118,8 +117,7 @@ def _grid_of(node: ir.Node) -> PairGrid:
 def _symmetric_grid(scale: Array | None, dtype: ir.DataType | None) -> PairGrid:
     """Return the grid of a recurrent layer's weight, [directions, channels, inputs]; its zero point is 0.
 
-    Shapes:
-        scale: (D, C); (1, C) or (1,) if the directions share it; or ().
+    Shapes: scale: (D, C); (1, C) or (1,) if the directions share it; or ().
     """
     own = scale[0] if scale is not None and scale.ndim and len(scale) == 1 else scale
     zeros = None if own is None else np.zeros(own.shape, np.int64)

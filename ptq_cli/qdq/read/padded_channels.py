@@ -26,7 +26,6 @@ PASSING = (
     "MaxPool", "AveragePool", "GlobalAveragePool", "Identity", "Swish",
 )  # fmt: skip
 CHANNEL_AXIS = 1  # axis of an activation
-
 ChannelAxis = tuple[ir.Value, int]  # A value and its axis of channels
 
 
@@ -118,7 +117,6 @@ class _Survey:
             self._close(node)
 
     def spaces(self) -> Iterator[Space]:
-        """Yield the open spaces."""
         members: dict[ChannelAxis, list[ChannelAxis]] = {}
         for item in self._parents:
             members.setdefault(self._top(item), []).append(item)

@@ -46,8 +46,7 @@ class MetadataKey:
 def has_chosen_layers(model: ir.Model) -> bool:
     """Tell whether ptq wrote a model with layers that a user includes or excludes.
 
-    Edge case:
-        Overrides that are not a list of tables are not ptq's, and choose nothing.
+    Edge case: Overrides that are not a list of tables are not ptq's, and choose nothing.
 
     Example:
         >>> text = '''<ir_version: 10, opset_import: ["": 20]>

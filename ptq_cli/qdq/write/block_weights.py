@@ -42,8 +42,7 @@ class BlockQuantizer:
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
         """Return a scale for each block, and a zero point where the integers are unsigned.
 
-        Shapes:
-            weight: any; scale: (blocks,).
+        Shapes: weight: any; scale: (blocks,).
         """
         parts = (rows_of_blocks(part, site) for part in _parts(weight, site))
         is_searched = self.settings.weight_method == "mse"
@@ -85,11 +84,8 @@ def _parts(weight: FloatArray, site: WeightSite) -> Iterator[FloatArray]:
 def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:
     """Return a weight's blocks as the rows of a matrix.
 
-    Shapes:
-        weight: (…, n, …), with n along the site's axis; the result (blocks, block size).
-
-    Edge case:
-        A last block that is shorter is filled with 0, which is in every range.
+    Shapes: weight: (…, n, …), with n along the site's axis; the result (blocks, block size).
+    Edge case: A last block that is shorter is filled with 0, which is in every range.
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW
@@ -110,11 +106,9 @@ def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:
 def in_place_of_blocks(parameter: Array, shape: Sequence[int], site: WeightSite) -> Array:
     """Return the scales or zero points of blocks as a DequantizeLinear takes them.
 
-    Shapes:
-        parameter: (blocks,); the result the weight's, with the site's axis divided by the block size.
+    Shapes: parameter: (blocks,); the result the weight's, with the site's axis divided by the block size.
 
-    Source:
-        ONNX DequantizeLinear (opset 21), ``block_size``.
+    Source: ONNX DequantizeLinear (opset 21), ``block_size``.
     """
     axis, size = _axis_and_size(site)
     return parameter.reshape(
@@ -153,17 +147,11 @@ _SMALLEST_SCALE = 2.0**-9  # least E4M3: of a block whose values are near 0 besi
 def two_level_scales(amax: FloatArray) -> tuple[np.float32, FloatArray]:
     """Return the one scale of a tensor, and the scales of its blocks, which are E4M3 values.
 
-    Shapes:
-        amax: (blocks,); the blocks' scales have the same shape.
+    Shapes: amax: (blocks,); the blocks' scales have the same shape.
+    Units: The one scale: real units per step of a block's scale. A block's: its values per value of E2M1.
+    Edge case: A block of zeros, or a tensor of them, has scale 1.
 
-    Units:
-        The one scale: real units per step of a block's scale. A block's: its values per value of E2M1.
-
-    Edge case:
-        A block of zeros, or a tensor of them, has scale 1.
-
-    Source:
-        NVIDIA ModelOpt, ``NVFP4QTensor``: amax / 6 / 448, and amax of the block / 6 / that.
+    Source: NVIDIA ModelOpt, ``NVFP4QTensor``: amax / 6 / 448, and amax of the block / 6 / that.
 
     Example:
         >>> one, blocks = two_level_scales(np.float32([2688.0, 6.0, 0.0]))
@@ -187,8 +175,7 @@ class TwoLevelQuantizer:
     def choose(self, weight: FloatArray, site: WeightSite) -> WeightChoice:
         """Return the product of both scales for each block.
 
-        Shapes:
-            weight: any whose axis the blocks divide; scale: (blocks,).
+        Shapes: weight: any whose axis the blocks divide; scale: (blocks,).
         """
         ranges = self._ranges(_rows(weight, site), site)
         one, scales = two_level_scales(ranges.amax.astype(np.float32))
@@ -222,8 +209,7 @@ def add_two_levels(
     The blocks lie along the last axis, as TensorRT needs it: a weight whose first axis they divide is stored
     transposed, with a Transpose behind it.
 
-    Shapes:
-        scale: (blocks,), the product of both scales.
+    Shapes: scale: (blocks,), the product of both scales.
     """
     assert stored.tensor_scale is not None  # noqa: S101 - the caller has asked
     is_turned, prefix = site.axis == 0, short_name(site.tensor)

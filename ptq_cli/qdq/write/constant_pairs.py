@@ -269,8 +269,7 @@ def in_kernel_layout(stored: StoredWeight) -> StoredWeight:
 def kernel_parameters(found: QuantParameters, directions: int) -> dict[str, Array]:
     """Return scale and zero point of a weight, for each direction: its own, or those that all share.
 
-    Shapes:
-        (directions, channels), or (directions,) for one scale.
+    Shapes: (directions, channels), or (directions,) for one scale.
     """
     own = isinstance(found.granularity, PerAxes)
     shape = found.scale.shape if own else (directions, *found.scale.shape)

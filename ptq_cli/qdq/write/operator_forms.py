@@ -110,8 +110,7 @@ def write_runtime_operators(model: ir.Model, plan: Plan) -> None:
     Requires: the pairs are in place; what compares the graph with the float one layer by layer, as a recovery
     does, is done. Ensures: the same to rounding; the Sigmoid is gone.
 
-    Source:
-        ONNX Runtime's ContribOperators.md, com.microsoft.QuickGelu: ``x * sigmoid(alpha * x)``.
+    Source: ONNX Runtime's ContribOperators.md, com.microsoft.QuickGelu: ``x * sigmoid(alpha * x)``.
     """
     chosen = {layer.name for layer in plan.layers if layer.written_as == QUICK_GELU and not layer.quantized}
     for node in [item for item in every_node(model.graph) if item.name in chosen]:

@@ -159,10 +159,8 @@ def _spatial(node: ir.Node) -> list[tuple[int | None, int, int, int]]:
 
 
 def _keeps_windows(node: ir.Node, pads: list[int]) -> bool:
-    """Tell whether ``ceil_mode`` is known to give the same windows behind a Pad.
-
-    ONNX drops a window that begins in the padding behind, which a Pad would keep.
-    """
+    """Tell whether ``ceil_mode`` is known to give the same windows behind a Pad."""
+    # ONNX drops a window that begins in the padding behind, which a Pad would keep.
     axes = _spatial(node) if node.attributes.get_int("ceil_mode", 0) else []
     for index, (size, width, step, gap) in enumerate(axes):
         extent, begin, end = (width - 1) * gap + 1, pads[index], pads[index + len(axes)]

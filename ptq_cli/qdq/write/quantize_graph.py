@@ -23,7 +23,6 @@ from ptq_cli.qdq.write.operator_forms import write_float_forms, write_integer_fo
 from ptq_cli.qdq.write.site_parameters import Parameters
 
 OPSET_OF_OUTPUT_TYPES = 21  # QuantizeLinear got ``output_dtype``
-
 PairConstants = tuple[ir.Value, ir.Value]  # Scale and zero point of a pair
 
 
@@ -80,7 +79,6 @@ def _insert_behind(value: ir.Value, *nodes: ir.Node) -> None:
 
 
 def _insert_pair(new: NewNodes, value: ir.Value, constants: PairConstants, integer: set[str]) -> ir.Node:
-    """Insert a pair, and return its QuantizeLinear."""
     producer, graph = value.producer(), own_graph(value)
     from_integers = producer is not None and producer.name in integer
     readers = [(node, index) for node, index in value.uses() if from_integers or node.name in integer]

@@ -135,8 +135,7 @@ def write_table_lookups(model: ir.Model) -> None:
     Of 4 bits it becomes GatherBlockQuantized, ONNX Runtime's own operator; of 8 bits the integers and the
     scales are gathered and multiplied. What is computed is the same, bit for bit.
 
-    Source:
-        ONNX Runtime's ContribOperators.md, com.microsoft.GatherBlockQuantized.
+    Source: ONNX Runtime's ContribOperators.md, com.microsoft.GatherBlockQuantized.
     """
     new = NewNodes(model.graph)
     for node in list(model.graph):
@@ -159,10 +158,8 @@ def write_table_lookups(model: ir.Model) -> None:
 
 
 def _write_rows(new: NewNodes, node: ir.Node, dequantize: ir.Node, size: int) -> None:
-    """Write the product of rows of integers and of their scales, without a DequantizeLinear.
-
-    ONNX Runtime would take one for that of an activation, and the layer that reads it for an integer one.
-    """
+    """Write the product of rows of integers and of their scales, without a DequantizeLinear."""
+    # ONNX Runtime would take one for that of an activation, and the layer that reads it for an integer one.
     integers, scale, *zeros = dequantize.inputs
     assert integers is not None and integers.shape is not None  # noqa: S101
     block = new.constant(f"{node.name}.block", np.arange(int(integers.shape.numpy()[1])) // size)

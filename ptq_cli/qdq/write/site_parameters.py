@@ -92,8 +92,7 @@ class DecidedWeight:
 class DecidedBias:
     """A bias as int32 steps of ``s_input * s_weight`` in float32, as the integer kernels compute it.
 
-    Shapes:
-        integers: (C,); scale: (C,), or () where the weight has one scale.
+    Shapes: integers: (C,); scale: (C,), or () where the weight has one scale.
     """
 
     integers: npt.NDArray[np.int32]
@@ -103,8 +102,7 @@ class DecidedBias:
     def of(cls, values: Array, scale: FloatArray) -> "DecidedBias":
         """Return the integers of real values that lie nearest.
 
-        Shapes:
-            values: (C,) or one element.
+        Shapes: values: (C,) or one element.
 
         Example:
             >>> DecidedBias.of(np.float32([1.0, -0.3]), np.float32(0.25)).integers.tolist()

@@ -34,7 +34,6 @@ from ptq_cli.qdq.write.new_nodes import NewNodes
 from ptq_cli.recipe.sections import AmaxSettings
 
 _Float64s = npt.NDArray[np.float64]
-
 _SPATIAL = 2  # the first axis of a Conv's weight that is one of its filter
 _HALF = 0.5  # steps
 COUNTED = 1.5  # steps; a larger error is that of a value that the range cuts off: nothing makes up for it
@@ -48,11 +47,8 @@ def preserve_sums(
     Of the nearest ``integers``, with a zero point of 0, along the ``axis`` of output channels; the ``rule``
     limits what two of them add up to.
 
-    Shapes:
-        weight, in real units: (M, C, …) or (C, M, …), with at least one spatial axis; integers: the same.
-
-    Edge case:
-        A channel whose errors add up to less than half a step stays as it is.
+    Shapes: weight, in real units: (M, C, …) or (C, M, …), with at least one spatial axis; integers: the same.
+    Edge case: A channel whose errors add up to less than half a step stays as it is.
 
     Example:
         >>> from ptq_cli.core.formats import INT8_NARROW, PerAxis
@@ -82,8 +78,7 @@ def make_up(
 ) -> None:  # pragma: no cover - compiled
     """Round values of each group the other way, until their errors add up to less than half a step.
 
-    Shapes:
-        exact, codes: (channels, K), each K in groups of ``size``; mates: (K, any), -1 for none; ends: the
+    Shapes: exact, codes: (channels, K), each K in groups of ``size``; mates: (K, any), -1 for none; ends: the
         lowest and the highest integer, and what two mates of one sign may add up to.
     """
     for channel in range(codes.shape[0]):
@@ -128,8 +123,7 @@ class StoredWeight:
         offsets: added to the indices to find the table of each channel in one list of them; None for one.
         tensor_scale: what the scales of blocks are multiplied by, if they are 8-bit floats.
 
-    Shapes:
-        integers: the weight's; table: (n,); offsets broadcast to the weight.
+    Shapes: integers: the weight's; table: (n,); offsets broadcast to the weight.
     """
 
     integers: Array | ir.ExternalTensor

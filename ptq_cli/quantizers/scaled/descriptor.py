@@ -10,7 +10,6 @@ import numpy.typing as npt
 from ptq_cli.core.errors import QuantizerTypeError, QuantizerValueError
 
 E4M3 = (4, 3)  # ``num_bits`` of a float8 with 4 bits of exponent and 3 of mantissa.
-
 Bits = int | tuple[int, int]
 _Axis = int | tuple[int, ...] | None
 AmaxArray = npt.NDArray[np.float32]
@@ -173,7 +172,6 @@ class ScaledQuantDescriptor:
 
 
 QuantDescriptor = ScaledQuantDescriptor
-
 _NONE = type(None)
 _KINDS: dict[str, tuple[type, ...]] = {
     "name": (str, _NONE),

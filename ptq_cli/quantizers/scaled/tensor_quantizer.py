@@ -129,7 +129,6 @@ def _axes(x: torch.Tensor, axis: _Axes) -> list[int]:
 
 _State = Literal["calibrating", "quantizing", "disabled"]
 STATES: tuple[_State, ...] = get_args(_State)
-
 Output = torch.Tensor | tuple[torch.Tensor, torch.Tensor]
 
 
@@ -143,10 +142,8 @@ class TensorQuantizer(nn.Module):
         state: ``"quantizing"`` at first; ``"calibrating"`` collects statistics and lets tensors pass;
             ``"disabled"`` lets them pass. As ``training``, it is not in the state dict.
 
-    Shapes:
-        amax: (), or one value for each index along the descriptor's axes: (C,), or the tensor's rank with 1
-            elsewhere.
-
+    Shapes: amax: (), or one value for each index along the descriptor's axes: (C,), or the tensor's rank with
+        1 elsewhere.
     Edge case: ``half()`` and its like leave amax in float32. A state dict without a descriptor, such as one
         that holds amax alone, keeps the descriptor that is there.
 

@@ -26,7 +26,6 @@ class DeviceModel:
     """
 
     def __init__(self, session: Session, taps: Sequence[str], size: PieceSize = DEVICE_PIECES) -> None:
-        """Take a session."""
         self._session = session
         self._taps = tuple(taps)
         self._whole = self._seen = size.whole

@@ -150,11 +150,8 @@ def begins_with(both: Array, first: Array, times: int) -> bool:
     if not first.ndim or both.shape[1:] != first.shape[1:]:
         return False
     if both.shape[0] != times * first.shape[0]:
-        return _same(both, first)  # It does not depend on the samples at all.
+        # Equal, if it does not depend on the samples at all.
+        return both.shape == first.shape and both.tobytes() == first.tobytes()
     wanted, found = first.astype(np.float64), both[: first.shape[0]].astype(np.float64)
     largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
     return bool(np.allclose(found, wanted, rtol=1e-3, atol=1e-4 * largest, equal_nan=True))
-
-
-def _same(one: Array, other: Array) -> bool:
-    return one.shape == other.shape and one.tobytes() == other.tobytes()

@@ -90,8 +90,7 @@ def _reorders_whole_blocks(node: onnx.NodeProto) -> bool:
 def block_of(blocked: Array, plain: Array) -> int | None:
     """Return how many channels a block has, given a tensor in blocks and in order; None if it has none.
 
-    Shapes:
-        blocked, plain: (N, C, H, W), of which the first is so only by name.
+    Shapes: blocked, plain: (N, C, H, W), of which the first is so only by name.
     """
     if blocked.shape != plain.shape or blocked.ndim != 4:
         return None
@@ -101,8 +100,7 @@ def block_of(blocked: Array, plain: Array) -> int | None:
 def unblock(blocked: Array, block: int) -> Array:
     """Return a tensor in the model's order.
 
-    Shapes:
-        blocked, result: (N, C, H, W).
+    Shapes: blocked, result: (N, C, H, W).
     """
     return channel_view(blocked, block).reshape(blocked.shape)
 
@@ -110,8 +108,7 @@ def unblock(blocked: Array, block: int) -> Array:
 def channel_view(blocked: Array, block: int) -> Array:
     """Return a view of a tensor with two axes of channels: those of blocks, and those in a block.
 
-    Shapes:
-        blocked: (N, C, H, W); the result (N, C / block, block, H, W).
+    Shapes: blocked: (N, C, H, W); the result (N, C / block, block, H, W).
     """
     samples, channels, height, width = blocked.shape
     return blocked.reshape(samples, channels // block, height, width, block).transpose(0, 1, 4, 2, 3)

@@ -47,8 +47,7 @@ def write_as_loop(graph: ir.Graph, scan: ir.Node, names: FreshNames) -> ir.Node:
     Requires: the Scan's outputs are stacked along their first axis. The Scan is removed; its graph becomes
     the Loop's.
 
-    Source:
-        ONNX Scan (opset 9 and later) and Loop (opset 13).
+    Source: ONNX Scan (opset 9 and later) and Loop (opset 13).
     """
     return _Rewrite(graph, scan, names).loop()
 

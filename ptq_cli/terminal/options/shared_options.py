@@ -24,13 +24,7 @@ Decorator = Callable[[Command], Command]
 PATH = click.Path(readable=False, path_type=Path)
 
 RUN = option(
-    RUNNING,
-    "--run",
-    type=PATH,
-    default=DEFAULT_RUN,
-    show_default=True,
-    metavar="DIR",
-    help="Run directory.",
+    RUNNING, "--run", type=PATH, default=DEFAULT_RUN, show_default=True, metavar="DIR", help="Run directory."
 )
 
 
@@ -85,12 +79,7 @@ TRUST_CODE = option(
 )
 RECIPES = (
     option(RUNNING, "--recipe", type=PATH, metavar="FILE", help="Recipe file; overrides ./ptq.toml."),
-    option(
-        RUNNING,
-        "--preset",
-        metavar="NAME",
-        help="Base settings.  [default: int8_ort_cpu]",
-    ),
+    option(RUNNING, "--preset", metavar="NAME", help="Base settings.  [default: int8_ort_cpu]"),
     set_option("Set any key of a recipe: amax.bins=1024. ptq recipe keys lists them. Can be repeated."),
     TRUST_CODE,
 )

@@ -333,8 +333,7 @@ def test_python_without_docstrings_says_the_same(words, capsys):
 QUICK = [
     ["--help"],
     *([name, "--help"] for name in COMMANDS),
-    ["explain", "conv1"],  # A former command.
-    ["calibrate", "--batch-size", "8"],  # A former option.
+    ["calibrate", "--batch-size", "8"],  # A setting.
     ["gate", "pyproject.toml", "--min", "sqnr_db=1"],
     ["calbrate"],
     ["calibrate", "--mehtod", "max"],

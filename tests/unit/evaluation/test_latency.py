@@ -6,7 +6,7 @@ import pytest
 
 from ptq_cli.evaluation import latency
 from ptq_cli.evaluation import latency as module
-from ptq_cli.evaluation.latency import LatencyTurns, latency_ratio, measure_latency
+from ptq_cli.evaluation.latency import LatencyTurns, Scenario, latency_ratio, measure_latencies
 from ptq_cli.runtime.engine_registry import OnnxRuntime
 from ptq_cli.runtime.timing import Duration, Turns
 from tests.day import fewer
@@ -101,7 +101,7 @@ def test_processor_time_that_reads_zero_makes_no_infinity():
 
 def test_percentiles_are_of_all_counted_runs_and_throughput_of_their_mean(arithmetic_file):
     batch = {name: np.ones((8, 3), np.float32) for name in "xy"}
-    found = measure_latency([arithmetic_file], [batch], threads=1, runs=60)
+    (found,) = measure_latencies([arithmetic_file], [Scenario([batch], 1)], runs=60)
     (model,) = found.models
     assert found.ratios == ()
     assert (model.runs, found.batch, found.threads, found.turns) == (60, 8, 1, 20)

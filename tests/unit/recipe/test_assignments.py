@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ptq_cli.core.errors import PtqError, RecipeKeyError, UsageError
+from ptq_cli.core.errors import PtqError, UsageError
 from ptq_cli.recipe.assignments import (
     FLAG_KEYS,
     KEYWORDS,
@@ -19,7 +19,7 @@ from ptq_cli.recipe.assignments import (
     type_words,
 )
 from ptq_cli.recipe.keyword_settings import Settings
-from ptq_cli.recipe.schema import FORMER_KEYS, PREFIXES, SETTINGS, decode_recipe
+from ptq_cli.recipe.schema import SETTINGS
 from tests.each_case import each_case
 
 
@@ -60,25 +60,6 @@ def test_each_name_reaches_its_key():
     for name, key in FLAG_KEYS.items():
         section, _, field = key.partition(".")
         assert settings_to_table({name: 5})[section][field] == 5
-
-
-@each_case("key", [*FORMER_KEYS])
-def test_a_former_key_says_what_to_do_instead(key):
-    section, _, field = key.partition(".")
-    value = [{field: 1}] if section in ("override", "metric") else {field: 1}
-    with pytest.raises(RecipeKeyError) as caught:
-        decode_recipe({section: value}, "ptq.toml")
-    assert caught.value.hint == (FORMER_KEYS[key] if section != "run" else caught.value.hint)
-    if section not in ("override", "metric"):
-        with pytest.raises(RecipeKeyError) as caught:
-            parse_assignments([f"{key}=1"])
-        assert caught.value.hint == FORMER_KEYS[key]
-    assert key not in SETTINGS
-    prefixed = f"{PREFIXES.get(section, '')}{field}"
-    if prefixed not in FLAG_KEYS:
-        with pytest.raises(UsageError) as refused:
-            settings_to_table({prefixed: 1})
-        assert refused.value.hint == FORMER_KEYS[key]
 
 
 @each_case(

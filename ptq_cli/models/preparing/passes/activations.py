@@ -173,8 +173,7 @@ def _find(
 def _clip(node: ir.Node, x: ir.Value) -> Terms | None:
     """HardSwish as ``x * clip(x + 3, 0, 6) / 6`` in any order; onnxscript's rules take two of the orders.
 
-    Source:
-        Howard et al., "Searching for MobileNetV3", https://arxiv.org/abs/1905.02244, section 5.2.
+    Source: Howard et al., "Searching for MobileNetV3", https://arxiv.org/abs/1905.02244, section 5.2.
     """
     lowest, highest = scalar_of(input_at(node, 1)), scalar_of(input_at(node, 2))
     if lowest != 0.0 or highest is None or highest <= 0.0:
@@ -207,8 +206,7 @@ TANH_ARGUMENT = {(1, 0): math.sqrt(2 / math.pi), (3, 0): 0.044715 * math.sqrt(2 
 def _gelu(node: ir.Node, x: ir.Value) -> Terms | None:
     """GELU by erf or tanh: inside it ``1 + erf(…)`` would be rounded to 256 levels.
 
-    Source:
-        Hendrycks and Gimpel, "Gaussian Error Linear Units", https://arxiv.org/abs/1606.08415, section 2.
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", https://arxiv.org/abs/1606.08415, section 2.
     """
     argument = ERF_ARGUMENT if node.op_type == "Erf" else TANH_ARGUMENT
     return _WHOLE if is_formula(terms_of(node.inputs[0], x), argument) else None
@@ -226,8 +224,7 @@ GELU = RewritePass(
 def _sigmoid(node: ir.Node, x: ir.Value) -> Terms | None:
     """Swish with ``alpha`` 1 for ``x * sigmoid(x)``, from opset 24 on: few runtimes know it.
 
-    Source:
-        Elfwing et al., "Sigmoid-weighted linear units", https://arxiv.org/abs/1702.03118.
+    Source: Elfwing et al., "Sigmoid-weighted linear units", https://arxiv.org/abs/1702.03118.
     """
     return {(1, 1): 1.0} if node.inputs[0] is x else None
 

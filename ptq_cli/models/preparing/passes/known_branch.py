@@ -13,12 +13,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import FreshNames, every_node, nested_graphs
-from ptq_cli.models.preparing.rewriting import (
-    RewritePass,
-    array_of,
-    drop,
-    take_place,
-)
+from ptq_cli.models.preparing.rewriting import RewritePass, array_of, drop, take_place
 
 BRANCHES = ("else_branch", "then_branch")  # indexed by the condition
 

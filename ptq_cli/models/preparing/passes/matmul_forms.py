@@ -98,13 +98,9 @@ def _is_matmul(product: _Product) -> bool:
     plain = not product.batch and bool(product.left and product.right and product.summed)
     merged = len(product.right) > 1 or len(product.summed) > 1
     fits = one_each or (plain and (not merged or array_of(product.second) is not None))
-    sizes = [_sizes(value, labels) for value, labels in _operands(product)]
-    same = all(_agree(sizes[0].get(label), sizes[1].get(label)) for label in product.summed)
+    first, second = map(_sizes, (product.first, product.second), product.labels)
+    same = all(_agree(first.get(label), second.get(label)) for label in product.summed)
     return fits and same
-
-
-def _operands(product: _Product) -> tuple[tuple[ir.Value, str], tuple[ir.Value, str]]:
-    return (product.first, product.labels[0]), (product.second, product.labels[1])
 
 
 def _sizes(value: ir.Value, labels: str) -> dict[str, int]:

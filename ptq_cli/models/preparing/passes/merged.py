@@ -45,8 +45,7 @@ class AffineLayer:
     def scaled(self, factor: Floats) -> Floats:
         """Return the weight with each output channel multiplied.
 
-        Shapes:
-            factor: (channels,). Of a grouped ConvTranspose, whose axis 1 counts one group's channels, the
+        Shapes: factor: (channels,). Of a grouped ConvTranspose, whose axis 1 counts one group's channels, the
             factors of a group go to the input channels of that group.
         """
         if self.node.op_type == "ConvTranspose":
@@ -96,8 +95,7 @@ def affine_layer(node: ir.Node | None) -> AffineLayer | None:
 def per_channel(array: Floats, layer: AffineLayer) -> Floats | None:
     """Return an operand of a layer's output as one number a channel, or None where it is something else.
 
-    Shapes:
-        array: what broadcasts to the layer's output, (N, channels, …), without changing its shape.
+    Shapes: array: what broadcasts to the layer's output, (N, channels, …), without changing its shape.
     """
     if array.ndim > layer.rank:
         return None

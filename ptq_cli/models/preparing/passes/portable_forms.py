@@ -106,10 +106,8 @@ _WIDER = {
 
 
 def _drop_cast(node: ir.Node, names: FreshNames) -> bool:  # noqa: ARG001 - a rewrite's signature
-    """Drop a Cast to a wider type and back; one to a narrower type and back rounds, and stays.
-
-    Casts to the type that there is, Dropout and Identity go by the rules and passes of ``simplify``.
-    """
+    """Drop a Cast to a wider type and back; one to a narrower type and back rounds, and stays."""
+    # Casts to the type that there is, Dropout and Identity go by the rules and passes of ``simplify``.
     inner = made_by(node.inputs[0], "Cast")
     source = inner.inputs[0] if inner is not None else None
     # An output of the graph keeps its name, which what goes in may not take: it may be an input.
