@@ -16,16 +16,12 @@ from ptq_cli.core.read_files import is_folder
 from ptq_cli.models.files.stored import StoredModel, external_files, require_external_data
 from ptq_cli.models.files.storing import share_constants
 from ptq_cli.models.pair_operators import QUANTIZING
+from ptq_cli.recipe.model_names import KNOWN_SUFFIXES
 from ptq_cli.setup.resolve import Request, resolve
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 _SUFFIX = ".onnx"
 TOKENIZER = "tokenizer.json"
-# Of models that are quantized already, as Transformers.js and Optimum name them.
-KNOWN_SUFFIXES = (
-    *("fp16", "quantized", "int8", "uint8", "bnb4"),
-    *("q8", "q8f16", "uint8f16", "q4", "q4f16", "q2", "q1", "q2f16"),
-)
 # Configurations and tokenizers, which a model is loaded with.
 CARRIED = ("*.json", "*.jinja", "*.model", "*.spm", "vocab*.txt", "merges.txt", "LICENSE*")
 _SPLIT = re.compile(r"(?P<base>.+)_(?P<suffix>[^_]+)")

@@ -15,7 +15,7 @@ from ptq_cli.core.errors import (
 )
 from ptq_cli.core.files import Content, PartialFolder, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.folders.file_requests import FileRequest, file_requests, named_errors, suffix_of
+from ptq_cli.folders.file_requests import FileRequest, file_requests, named_errors
 from ptq_cli.folders.model_folder import ModelFolder, carried_files, lay_out, open_folder
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.given_weights import DecidedWeights
@@ -27,6 +27,7 @@ from ptq_cli.pipeline.run_quantize import (
     make_quantization,
 )
 from ptq_cli.recipe.assignments import Once
+from ptq_cli.recipe.model_names import suffix_of
 from ptq_cli.setup.output_checks import input_files, require_free_outputs, require_outputs
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Request, Resolved, no_data, resolve

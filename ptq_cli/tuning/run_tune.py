@@ -93,7 +93,7 @@ def run_tune(
         if recipe.export.prefer == AUTO:  # The budget says what a file has to be.
             recipe = replace(recipe, export=replace(recipe.export, prefer=ACCURACY))
             subject = replace(subject, resolved=subject.resolved.with_recipe(recipe))
-        path = output or run.quantized_file(subject.resolved.recipe.weights)
+        path = output or run.quantized_file(subject.resolved.recipe)
         work = Work(resolved=subject.resolved, run=run, part=part, progress=progress)
         return _searched(subject, work, path, restart=once.restart)
 

@@ -67,7 +67,7 @@ def open_tuning(
     resolved = resolve(request)
     recipe = resolved.recipe
     gate = budget_gate(recipe)
-    require_outputs(run, input_files(recipe), output or run.quantized_file(recipe.weights))
+    require_outputs(run, input_files(recipe), output or run.quantized_file(recipe))
     require_device(resolved.machine.device)
     dataset = (
         open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None

@@ -54,4 +54,4 @@ def test_an_onnx_file_is_quantized_where_it_is_not_installed(tmp_path: Path) -> 
         [sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "ptq-run" / "model.int8.onnx").is_file()
+    assert (tmp_path / "ptq-run" / "model_int8.onnx").is_file()

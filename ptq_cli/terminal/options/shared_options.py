@@ -100,7 +100,7 @@ OUTPUT = option(
     "-o",
     type=PATH,
     metavar="FILE",
-    help="Output file.  [default: RUN/model.int8.onnx, or RUN/model.w4.onnx for 4 bits]",
+    help="Output file.  [default: RUN/model_int8.onnx, or RUN/model_q4.onnx for 4 bits]",
 )
 
 
