@@ -56,7 +56,7 @@ def test_the_int8_file_is_at_most_36_percent_of_the_float_file(finished_cifar: P
     sizes = {
         name: (finished_cifar / f"ptq-run/model{name}.onnx").stat().st_size for name in ("_int8", ".float")
     }
-    assert sizes["int8"] <= 0.36 * sizes["float"]
+    assert sizes["_int8"] <= 0.36 * sizes[".float"]
 
 
 def test_quantize_with_arrays_writes_the_output_and_evaluates_nothing(digits: Path, ptq: Any) -> None:

@@ -46,7 +46,7 @@ Exits with status 3 if a limit fails.
     type=PATH,
     metavar="PATH",
     help="Output file, or folder if MODEL is one.  [default: RUN/model_int8.onnx, or "
-    "RUN/model_q4.onnx for 4 bits; RUN/export]",
+    "RUN/model_q4.onnx for 4-bit weights; RUN/export]",
 )
 @take(MODEL_ARGUMENT, CALIBRATION, ARCH, TARGET, METHOD, AMAX, QUANTIZATION)
 @take(EVALUATION_DATA, METRIC, LIMITS)
