@@ -35,7 +35,11 @@ def rows(sample: str) -> Iterator[tuple[str, ...]]:
     folder = ROOT / "sample_models" / sample
     names = [
         DEFAULT_PRESET,
-        *(name for name in preset_names() if name not in (DEFAULT_PRESET, *SAME_AS) and shares_calibration(name)),
+        *(
+            name
+            for name in preset_names()
+            if name not in (DEFAULT_PRESET, *SAME_AS) and shares_calibration(name)
+        ),
     ]
     with tempfile.TemporaryDirectory() as run:
         run_ptq(["calibrate", "--run", run], folder)

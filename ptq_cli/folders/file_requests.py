@@ -18,6 +18,7 @@ from ptq_cli.recipe.sections import OverrideSettings
 from ptq_cli.setup.resolve import Request, Resolved, resolve
 from ptq_cli.setup.run_directory import RunDirectory
 
+
 def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str | None]:
     """The data of each file.
 

@@ -27,8 +27,8 @@ def form_of(recipe: Recipe) -> str:
     """The form of the models of a recipe, which is the suffix of their names.
 
     Source:
-        Transformers.js, ``src/utils/dtypes.js``, has ``int8``, ``q4`` and ``q4f16``. What it has no name for is
-        called by the bits of weights and activations.
+        Transformers.js, ``src/utils/dtypes.js``, has ``int8``, ``q4`` and ``q4f16``. What it has no name for
+        is called by the bits of weights and activations.
 
     Example:
         >>> from ptq_cli.recipe.sections import ActivationSettings, WeightSettings

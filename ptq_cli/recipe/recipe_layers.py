@@ -36,8 +36,8 @@ PACKAGE = Path(__file__).parents[1]
 CONFIGS = PACKAGE / "configs" if (PACKAGE / "configs" / "presets").is_dir() else PACKAGE.parent / "configs"
 PRESETS = CONFIGS / "presets"
 DEFAULT_PRESET = "int8_ort_cpu"
-# Presets by the words of the field: bits of weights, and of activations; 16 bits of activations are their floats,
-# but beside 8-bit weights integers, as Qualcomm's chips have them: w8a16 is a preset of its own.
+# Presets by the words of the field: bits of weights and of activations. 16 bits of these are floats, as in
+# language models, but beside 8-bit weights integers, as in Qualcomm's chips: w8a16 is a preset of its own.
 SAME_AS = {"w8a8": DEFAULT_PRESET, "w4a8": "scaled_w4a8", "w4a16": "w4_block128", "dynamic": "dynamic_int8"}
 FOLDER_RECIPE = "ptq.toml"
 # Sections that a layer replaces if it names a quantizer, apart from keys that are not the quantizer's.

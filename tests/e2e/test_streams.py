@@ -194,7 +194,7 @@ def test_what_is_carried_holds_for_every_command(place: Path, ptq: Any) -> None:
     assert ptq("calibrate m.onnx --data a.npz --set data.carry.h_out=h --set data.steps=8").status == 0
     assert ptq("export --set recovery.rungs=round --prefer size").status == 0
     for words in ("verify", "bench model.float.onnx model_int8.onnx --seconds 0.1"):
-        files = words.replace("model.", "ptq-run/model.")
+        files = words.replace(" model", " ptq-run/model")
         assert ptq(files).status == 0, files
     made = ptq("analyze --eval-data b.npz --set data.steps=4 --json")
     assert made.status == 0, made.err
