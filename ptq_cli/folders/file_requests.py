@@ -95,7 +95,7 @@ def file_requests(
         if calibration[file] is None and needs_ranges(recipe):
             raise no_data_for(recipe.calibration.data, file)
         own = {"data": calibration[file], "eval_data": evaluation[file]}
-        asked = own_request(resolved, own, folder.tokenizer, folder.path / file)
+        asked = own_request(resolved, own, folder.tokenizer, folder.source(file))
         found.append(
             FileRequest(
                 file=file,

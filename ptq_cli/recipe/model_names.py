@@ -16,9 +16,9 @@ LOADED_AS = {DYNAMIC: QUANTIZED, "q8": QUANTIZED}
 DTYPES = {QUANTIZED: "q8", **{name: name for name in ("fp16", INT8, "uint8", "q4", "q4f16", "bnb4")}}
 # Quantized models of others, as these two name them.
 KNOWN_SUFFIXES = (*DTYPES, *("q8", "q8f16", "uint8f16", "q2", "q1", "q2f16"))
-_STEM = "model"
+MODEL_STEM = "model"  # of a model alone
 _OWN = re.compile(
-    rf"({_STEM}_(?:int8|{DYNAMIC}|q\d|w\d(?:a\d+)?|fp[48])(?:f16)?\.onnx"
+    rf"({MODEL_STEM}_(?:int8|{DYNAMIC}|q\d|w\d(?:a\d+)?|fp[48])(?:f16)?\.onnx"
     r"|model\.(?:int8|w[2-7]|fp[48])\.onnx)(?:\.data)?"  # names that ptq gave until they were the ecosystem's
 )
 
@@ -56,8 +56,10 @@ def form_of(recipe: Recipe) -> str:
     return f"{INT8}{half}" if bits == wide == BYTE else f"w{bits}a{wide}{half}"
 
 
-def suffix_of(recipe: Recipe) -> str:
+def suffix_of(recipe: Recipe, *, by_default: bool = False) -> str:
     """The suffix under which Transformers.js and Optimum look for the models of a recipe.
+
+    With ``by_default``, 8-bit integers get the one that both look for if nobody names another.
 
     Source:
         Transformers.js, ``src/utils/dtypes.js``; Optimum, ``ORTQuantizer.quantize(file_suffix="quantized")``.
@@ -66,12 +68,14 @@ def suffix_of(recipe: Recipe) -> str:
         >>> from ptq_cli.recipe.sections import ActivationSettings
         >>> suffix_of(Recipe()), suffix_of(Recipe(activations=ActivationSettings(mode="dynamic")))
         ('int8', 'quantized')
+        >>> suffix_of(Recipe(), by_default=True)
+        'quantized'
     """
     form = form_of(recipe)
-    return LOADED_AS.get(form, form)
+    return QUANTIZED if by_default and form == INT8 else LOADED_AS.get(form, form)
 
 
-def model_name(suffix: str, stem: str = _STEM) -> str:
+def model_name(suffix: str, stem: str = MODEL_STEM) -> str:
     """The name of a quantized model's file.
 
     Example:
