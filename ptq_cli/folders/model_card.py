@@ -1,21 +1,24 @@
 """``ptq report --card``: the model card of a run's quantized model, or of a folder that was quantized."""
 
 import os
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any
+
+import tomli_w
 
 from ptq_cli.core.documents import read_document, strict_json
 from ptq_cli.core.errors import ModelFolderError, PtqError, first_line
 from ptq_cli.core.files import write_together
-from ptq_cli.core.read_files import read_file
+from ptq_cli.core.read_files import read_file, read_toml
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.folders.quantize_folder import SUMMARY, FolderResult
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.exported_file import quantized_metadata
 from ptq_cli.qdq.read.quantized_file import MetadataKey
+from ptq_cli.recipe.locations import map_locations
+from ptq_cli.recipe.model_names import DTYPES
 from ptq_cli.report.text.card import CardModel, card_body, front_matter, placed_card, task_of
 from ptq_cli.setup.output_checks import require_output
 from ptq_cli.setup.run_directory import RunDirectory
@@ -71,7 +74,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def _name(folder: Path, model: Path) -> str:
-    return folder.resolve().name if (folder / CONFIG).is_file() else model.stem
+    return folder.resolve().name if model.parent != folder else model.stem
 
 
 def _made(run: RunDirectory) -> tuple[Path, list[tuple[Path, RunDirectory]]]:
@@ -111,19 +114,30 @@ def _card_model(path: Path, run: RunDirectory, folder: Path) -> tuple[CardModel,
     stored = read_model(path)
     metadata = quantized_metadata(stored, path)
     report, note = _report(run, path, stored, metadata)
-    recipe = run.report_recipe if report is not None else run.recipe
-    words = ["ptq", "quantize", "--recipe", os.path.relpath(recipe)]
-    words += ["--set", "run.evaluate=true"] if report is not None else []
+    is_loaded = path.parent != folder and (folder / CONFIG).is_file()
     made = CardModel(
         file=Path(os.path.relpath(path, folder)),
         bytes=stored.size,
         sha256=stored.sha256,
         metadata=metadata,
         report=report,
-        command=shlex.join(words),
-        recipe=recipe.read_text(encoding="utf-8") if recipe.is_file() else "",
+        recipe=_recipe(run.report_recipe if report is not None else run.recipe),
+        dtype=DTYPES.get(path.stem.rpartition("_")[2]) if is_loaded else None,
     )
     return made, note
+
+
+def _recipe(path: Path) -> str:
+    """The settings that a recipe has, each file by its name alone: where it lies is the user's own."""
+    if not path.is_file():
+        return ""
+    table = map_locations(read_toml(path, "recipe", str(path)), lambda text: PurePath(text).name)
+    return tomli_w.dumps(_without_empty(table))
+
+
+def _without_empty(table: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: _without_empty(item) if isinstance(item, dict) else item for key, item in table.items()}
+    return {key: item for key, item in found.items() if item not in ({}, [], "")}
 
 
 def _report(

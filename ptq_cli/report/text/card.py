@@ -14,7 +14,6 @@ from ptq_cli.core.errors import OutputFileError
 from ptq_cli.core.words import format_bytes
 from ptq_cli.evaluation.document.report_document import Report
 from ptq_cli.qdq.read.quantized_file import MetadataKey
-from ptq_cli.recipe.model_names import DTYPES
 from ptq_cli.report.text.markdown import MAX_PARAGRAPH, escape, markdown_table
 from ptq_cli.report.text.numbers import Table, share_of_float
 from ptq_cli.report.text.speed import speed_lines
@@ -54,7 +53,8 @@ class CardModel:
         file: its path from the card's folder.
         metadata: what its file says of itself.
         report: of its evaluation; None if it was not evaluated as it is now.
-        command: makes it again from ``recipe``, which is empty if it is not at hand.
+        recipe: what made it, without the places of files; empty if it is not at hand.
+        dtype: the dtype with which Transformers.js loads it; None where it does not look for such a file.
     """
 
     file: PurePath
@@ -62,14 +62,8 @@ class CardModel:
     sha256: str
     metadata: Mapping[str, str]
     report: Report | None
-    command: str
     recipe: str
-
-    @property
-    def dtype(self) -> str | None:
-        """The dtype with which Transformers.js loads it; None where it does not look for such a file."""
-        in_hub_form = self.file.parent == PurePath("onnx")
-        return DTYPES.get(self.file.stem.rpartition("_")[2]) if in_hub_form else None
+    dtype: str | None
 
 
 def task_of(config: Mapping[str, object]) -> str | None:
@@ -176,9 +170,10 @@ def _made(item: CardModel, *, alone: bool) -> Iterator[str]:
     if not alone:
         yield f"### {escape(item.file.as_posix())}"
     yield markdown_table(Table(("item", "value"), tuple(_origin(item))), MAX_PARAGRAPH)
-    yield _fenced("bash", item.command)
     if item.recipe:
-        yield f"<details>\n<summary>The recipe</summary>\n\n{_fenced('toml', item.recipe)}\n\n</details>"
+        evaluated = " --set run.evaluate=true" if item.report is not None else ""
+        yield f"```bash\nptq quantize --recipe recipe.toml{evaluated}\n```"
+        yield f"<details>\n<summary>recipe.toml</summary>\n\n{_fenced('toml', item.recipe)}\n\n</details>"
 
 
 def _fenced(language: str, text: str) -> str:
