@@ -106,7 +106,7 @@ def _summary(path: Path) -> Mapping[str, Any]:
             }
         found = f"it has format version {str(told['format_version'])[:40]}"
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        found = f"it is damaged: {error}"
+        found = f"it is damaged: {first_line(error)}"
     raise ModelFolderError(f"summary '{path}': {found}", hint=FolderResult.FORMAT.hint)
 
 
