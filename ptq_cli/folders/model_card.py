@@ -55,7 +55,7 @@ def run_card(run: RunDirectory, output: Path | None = None, base_model: str | No
     text = placed_card(front, card_body(models, name), existing, str(card))
     write_together({card: text.encode(errors="surrogateescape")})
     if base_model is None:
-        notes.append("base_model is left out: pass its name on the hub with --base-model")
+        notes.append("base_model is left out: --base-model gives the float model's name on the hub")
     return CardResult(card, tuple(notes))
 
 

@@ -61,6 +61,11 @@ class ModelFolder:
         """Where a float model is."""
         return self.path / self.moved.get(file, file)
 
+    def shown(self, file: Path) -> Path:
+        """A float model as messages name it: by its path in the folder, or by the folder's own name."""
+        place = self.moved.get(file, file)
+        return place if place != Path() else Path(self.path.resolve().name)
+
     @property
     def tokenizer(self) -> Path | None:
         """The tokenizer, if there is one."""

@@ -135,11 +135,12 @@ def run_quantize_folder(
     decided = DecidedWeights() if len(asked) > 1 else None
     try:
         for number, item in enumerate(asked, 1):
-            progress(Progress(f"file {number} of {len(asked)}: {item.file.as_posix()}", 0, None))
+            shown = folder.shown(item.file)
+            progress(Progress(f"file {number} of {len(asked)}: {shown.as_posix()}", 0, None))
             work = Work(resolved=item.resolved, run=item.run, progress=progress)
             own = replace(once, evaluate=wanted and item.has_evaluation)
             make = partial(make_quantization, work, item.output, own, decided)
-            with named_errors(item.file):
+            with named_errors(shown):
                 making.add(item, make)
         result = making.finish(target, ending, hub_config(resolved) if folder.is_hub else None)
     finally:
