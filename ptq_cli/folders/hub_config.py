@@ -10,7 +10,7 @@ from ptq_cli.core.formats import FLOATS
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.recipe.check import weight_family
 from ptq_cli.recipe.declaration import DYNAMIC, FLOAT, ROW, TENSOR
-from ptq_cli.recipe.model_names import DTYPES, suffix_of
+from ptq_cli.recipe.model_names import LOADER_DTYPES, suffix_of
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.recovery_rungs import granularity_of, mode_of
 from ptq_cli.setup.resolve import Resolved
@@ -78,7 +78,7 @@ def hub_config(resolved: Resolved) -> HubConfig | None:
         return None
     scaled = family if isinstance(family, ScaledWeights) else None
     if mode == FLOAT:
-        dtype = DTYPES.get(suffix_of(recipe))
+        dtype = LOADER_DTYPES.get(suffix_of(recipe))
         says: dict[str, Any] = {
             "modes": [dtype],
             "per_channel": scaled is None or scaled.block_size is None,

@@ -18,7 +18,7 @@ from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.exported_file import quantized_metadata
 from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recipe.locations import map_locations
-from ptq_cli.recipe.model_names import DTYPES
+from ptq_cli.recipe.model_names import LOADER_DTYPES
 from ptq_cli.report.text.card import CardModel, card_body, front_matter, placed_card, task_of
 from ptq_cli.setup.output_checks import require_output
 from ptq_cli.setup.run_directory import RunDirectory
@@ -122,7 +122,7 @@ def _card_model(path: Path, run: RunDirectory, folder: Path) -> tuple[CardModel,
         metadata=metadata,
         report=report,
         recipe=_recipe(run.report_recipe if report is not None else run.recipe),
-        dtype=DTYPES.get(path.stem.rpartition("_")[2]) if is_loaded else None,
+        dtype=LOADER_DTYPES.get(path.stem.rpartition("_")[2]) if is_loaded else None,
     )
     return made, note
 

@@ -9,13 +9,13 @@ from ptq_cli.recipe.recovery_rungs import mode_of
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import FLOAT16
 
-INT8, QUANTIZED = "int8", "quantized"
+_INT8, QUANTIZED = "int8", "quantized"
 # Forms that Transformers.js and Optimum look for under another name than the form's own.
 LOADED_AS = {DYNAMIC: QUANTIZED, "q8": QUANTIZED}
 # By the suffix of a file's name, the dtype with which Transformers.js loads it.
-DTYPES = {QUANTIZED: "q8", **{name: name for name in ("fp16", INT8, "uint8", "q4", "q4f16", "bnb4")}}
+LOADER_DTYPES = {QUANTIZED: "q8", **{name: name for name in ("fp16", _INT8, "uint8", "q4", "q4f16", "bnb4")}}
 # Quantized models of others, as these two name them.
-KNOWN_SUFFIXES = (*DTYPES, *("q8", "q8f16", "uint8f16", "q2", "q1", "q2f16"))
+KNOWN_SUFFIXES = (*LOADER_DTYPES, *("q8", "q8f16", "uint8f16", "q2", "q1", "q2f16"))
 MODEL_STEM = "model"  # of a model alone
 _OWN = re.compile(
     rf"({MODEL_STEM}_(?:int8|{DYNAMIC}|q\d|w\d(?:a\d+)?|fp[48])(?:f16)?\.onnx"
@@ -53,7 +53,7 @@ def form_of(recipe: Recipe) -> str:
     if mode == DYNAMIC and bits == BYTE and not half:
         return DYNAMIC
     wide = 16 if "16" in (activations.dtype or "") else activations.bits or BYTE
-    return f"{INT8}{half}" if bits == wide == BYTE else f"w{bits}a{wide}{half}"
+    return f"{_INT8}{half}" if bits == wide == BYTE else f"w{bits}a{wide}{half}"
 
 
 def suffix_of(recipe: Recipe, *, by_default: bool = False) -> str:
@@ -72,7 +72,7 @@ def suffix_of(recipe: Recipe, *, by_default: bool = False) -> str:
         'quantized'
     """
     form = form_of(recipe)
-    return QUANTIZED if by_default and form == INT8 else LOADED_AS.get(form, form)
+    return QUANTIZED if by_default and form == _INT8 else LOADED_AS.get(form, form)
 
 
 def model_name(suffix: str, stem: str = MODEL_STEM) -> str:

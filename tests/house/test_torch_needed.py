@@ -10,6 +10,7 @@ OF_PYTORCH = {
     "collectors/torch_collectors.py",
     "evaluation/metrics/torch_metric.py",
     "models/loading/archive_safety.py",
+    "models/loading/hub_source.py",
     "models/loading/torch_checkpoint.py",
     "models/loading/torch_export.py",
     "models/loading/torch_sources.py",
