@@ -56,7 +56,7 @@ class Network:
             run_ptq(["calibrate", "model.onnx", "--data", "calib.npz", *count, "--run", run], folder)
             run_ptq(["export", "--run", run, "--recover", "none"], folder)
             self.model = read_model(Path(run) / "model.float.onnx").load()
-            quantized = without_padding(read_model(Path(run) / "model.int8.onnx").load())
+            quantized = without_padding(read_model(Path(run) / "model_int8.onnx").load())
             twins = TwinGraphs(self.model, with_types(reopened(quantized, self.model)))
         self.grids = {name: pair.parameters for name, pair in twins.pairs.items()}
         self.outputs = [value.name or "" for value in self.model.graph.outputs if value.const_value is None]

@@ -91,7 +91,7 @@ def _with_ptq(way: str, folder: Path, scratch: Path, samples: int) -> Path:
     ]
     prefer = ["--prefer", "accuracy"] if way == "none" else []
     run_ptq([*words, *prefer, "--set", "runtime.threads=1"], scratch)
-    return scratch / way / "model.int8.onnx"
+    return scratch / way / "model_int8.onnx"
 
 
 def _with_script(folder: Path, scratch: Path, samples: int) -> Path:

@@ -125,7 +125,7 @@ def measure_weights() -> list[str]:
             (what, peak_bytes(words.split(), folder), peak_anonymous_bytes(words.split(), folder))
             for what, words in WEIGHTS
         ]
-        written = sum(path.stat().st_size for path in (folder / "ptq-run").glob("model.w4.onnx*"))
+        written = sum(path.stat().st_size for path in (folder / "ptq-run").glob("model_q4.onnx*"))
     layer = 4 * WIDTH**2
     limit = 1.3 * layer + written
     return [

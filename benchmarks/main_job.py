@@ -103,7 +103,7 @@ def latency_rows() -> Iterator[Row]:
     """The int8 model against the float model in ONNX Runtime, on two threads at batch 32."""
     with tempfile.TemporaryDirectory() as folder:
         run_ptq(["quantize", "--run", folder], CNN)
-        files = Path(folder) / "model.float.onnx", Path(folder) / "model.int8.onnx"
+        files = Path(folder) / "model.float.onnx", Path(folder) / "model_int8.onnx"
         sessions = [Session(path, threads=2) for path in files]
         ratio = files[1].stat().st_size / files[0].stat().st_size
     batch = {"image": np.random.default_rng(0).standard_normal((BATCH, 3, 32, 32)).astype(np.float32)}

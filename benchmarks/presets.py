@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.results_page import is_to_write, print_part
 from benchmarks.timing import evaluate_run, run_ptq
 from ptq_cli.recipe.declaration import STATIC
-from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, preset_layer, preset_names
+from ptq_cli.recipe.recipe_layers import DEFAULT_PRESET, SAME_AS, preset_layer, preset_names
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "benchmarks" / "RESULTS.md"
@@ -35,7 +35,11 @@ def rows(sample: str) -> Iterator[tuple[str, ...]]:
     folder = ROOT / "sample_models" / sample
     names = [
         DEFAULT_PRESET,
-        *(name for name in preset_names() if name != DEFAULT_PRESET and shares_calibration(name)),
+        *(
+            name
+            for name in preset_names()
+            if name not in (DEFAULT_PRESET, *SAME_AS) and shares_calibration(name)
+        ),
     ]
     with tempfile.TemporaryDirectory() as run:
         run_ptq(["calibrate", "--run", run], folder)

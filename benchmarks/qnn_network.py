@@ -79,7 +79,7 @@ def measure(folder: Path, scratch: Path, samples: int, flags: Sequence[str]) -> 
     run = scratch / f"run{len(flags)}"
     place = ["--run", str(run), "--set", "runtime.threads=1"]
     run_ptq(["quantize", *_words(folder, samples), *flags, "--target", "qnn", *place], folder)
-    graph = open_quantized(run / "model.int8.onnx")
+    graph = open_quantized(run / "model_int8.onnx")
     kernels = QNN_HTP.find_kernels(graph)
     operators = [node for node in graph.graph.all_nodes() if not is_pair_node(node)]
     counts = {

@@ -162,7 +162,7 @@ def _contest(case: Case, folder: Path, seconds: float) -> Contest:
     folder.mkdir()
     run_ptq(["calibrate", str(case.model), "--data", str(case.calibration), "--method", "histogram"], folder)
     run_ptq(["export", "--onnx", *OURS], folder)
-    ours, theirs = folder / "ptq-run" / "model.int8.onnx", folder / "theirs.onnx"
+    ours, theirs = folder / "ptq-run" / "model_int8.onnx", folder / "theirs.onnx"
     preprocessing = _quantize_static(case, theirs)
     feeds = list(_feeds(case.evaluation))
     expected = [outputs[0] for outputs in map(Session(case.model).run, feeds)]

@@ -23,6 +23,7 @@ from torch import nn
 from benchmarks.results_page import print_part, processor, result_parser
 from ptq_cli.cli.main import run
 from ptq_cli.core.tensors import Array
+from ptq_cli.setup.run_directory import RunDirectory
 
 STEPS, RECORDINGS, WINDOW = 512, 8, 128
 SHOWN = (0, 8, 16, 32, 64, 128, 192, 256, 320, 384, 448, 511)
@@ -173,7 +174,7 @@ def vad_lines(folder: Path) -> Iterator[str]:
     for words in VARIANTS:
         with tempfile.TemporaryDirectory() as place, contextlib.chdir(folder):
             ptq(f"{words.replace('MODEL', str(model))} --run {place}/run")
-            file = Path(place, "run", "model.int8.onnx")
+            file = RunDirectory(Path(place, "run")).quantized_model
             share = float(np.mean(windows(file, files) == exact))
             size = file.stat().st_size / model.stat().st_size
         yield f"| `ptq {words.replace('MODEL', 'silero_vad.onnx')}` | {share:.2%} | {size:.0%} |".replace(

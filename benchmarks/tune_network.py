@@ -83,7 +83,7 @@ def measure(
         seconds = time.perf_counter() - begin
         ladder = json.loads((scratch / "tuned" / "tune.json").read_text("utf-8"))
         best, met = ladder["steps"][ladder["chosen"]], ladder["met"]
-        tuned = judge.compare(scratch / "tuned" / "model.int8.onnx", "")
+        tuned = judge.compare(scratch / "tuned" / "model_int8.onnx", "")
     return TunedRow(
         before=default.sqnr_db,
         after=tuned.sqnr_db,

@@ -27,6 +27,7 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.evaluation.latency import Scenario, measure_latencies
 from ptq_cli.evaluation.metrics.value_errors import Sqnr, WorstChannelSqnr
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.run_directory import RunDirectory
 
 Feed = dict[str, Array]
 LONGEST_REASON = 200
@@ -156,7 +157,7 @@ def quantize_with_ptq(folder: Path, scratch: Path, samples: int, *flags: str) ->
     """Run ``ptq quantize`` with its defaults but for some flags; return the file, with nothing left out."""
     words = [str(folder / "model.onnx"), "--data", str(folder / "calib.npz"), "--samples", str(samples)]
     run_ptq(["quantize", *words, *flags, "--set", "evaluation.latency=false", "--run", "run"], scratch)
-    return scratch / "run" / "model.int8.onnx", ""
+    return RunDirectory(scratch / "run").quantized_model, ""
 
 
 def quantize_with_script(

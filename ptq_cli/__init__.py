@@ -7,8 +7,8 @@ The verbs are functions that return values: ``calibrate``, ``merge``, ``export``
 ``evaluate_shard`` and ``merge_evaluation`` share out an evaluation;
 ``quantize_folder`` quantizes all models of one export;
 ``show_calibration`` and ``explain`` look at what was measured, ``compare`` at two reports, and
-``report_page`` writes a run's page again. They raise ``PtqError`` for input
-that cannot be used. Importing this module imports neither PyTorch nor ONNX; the first call does.
+``report_page`` writes a run's page again, ``model_card`` a card for the hub. They raise ``PtqError`` for
+input that cannot be used. Importing this module imports neither PyTorch nor ONNX; the first call does.
 
 Example:
     >>> import ptq_cli

@@ -18,6 +18,7 @@ from .api.views import compare_models as compare_models
 from .api.views import drift as drift
 from .api.views import explain as explain
 from .api.views import inspect as inspect
+from .api.views import model_card as model_card
 from .api.views import report_page as report_page
 from .api.views import show_calibration as show_calibration
 from .core.errors import PtqError as PtqError

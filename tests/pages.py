@@ -45,7 +45,7 @@ from ptq_cli.report.html.page_view import PageInput
 from tests.measured import gate_result, latency_of, measurement
 
 FLOAT = ModelEntry("model.float.onnx", "a" * 64, 2_000_000)
-QUANTIZED = ModelEntry("model.int8.onnx", "b" * 64, 500_000)
+QUANTIZED = ModelEntry("model_int8.onnx", "b" * 64, 500_000)
 METRIC = MetricSummary(
     name="top1",
     unit="share",

@@ -74,7 +74,7 @@ def try_file(file: Path, folder: Path, samples: Sequence[str]) -> None:
         shutil.copytree(ROOT / "sample_models" / name, copy, ignore=shutil.ignore_patterns("ptq-run"))
         program, *words = shlex.split(COMMANDS[name])
         said = step(f"{name}: {COMMANDS[name]}", [python.with_name(program), *words], copy)
-        if "PASS: 1 gate passed" not in said or not (copy / "ptq-run" / "model.int8.onnx").is_file():
+        if "PASS: 1 gate passed" not in said or not (copy / "ptq-run" / "model_int8.onnx").is_file():
             raise SystemExit(f"{name} has no gated model:\n{said}")
     if file.suffix == ".whl":
         step("pip install mypy", [*pip, "mypy"], folder)

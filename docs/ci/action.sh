@@ -20,8 +20,8 @@ ptq quantize "$@" --run "$RUN" $GATES
 status=$?
 
 if [ -n "${GITHUB_OUTPUT:-}" ]; then
-    # Named for its weights: model.int8.onnx, model.w4.onnx, …; a run directory has one of them.
-    model=$(find "$RUN" -maxdepth 1 -name 'model.*.onnx' ! -name model.float.onnx | head -n 1)
-    printf 'model=%s\nreport=%s\n' "${model:-$RUN/model.int8.onnx}" "$RUN/report.json" >> "$GITHUB_OUTPUT"
+    # Named for its weights: model_int8.onnx, model_q4.onnx, …; a run directory has one of them.
+    model=$(find "$RUN" -maxdepth 1 -name 'model_*.onnx' | head -n 1)
+    printf 'model=%s\nreport=%s\n' "${model:-$RUN/model_int8.onnx}" "$RUN/report.json" >> "$GITHUB_OUTPUT"
 fi
 exit $status

@@ -30,6 +30,7 @@ _CALLS = {
     "inspect --tensor": "explain",
     "export --float": "prepare",
     "report [A-Z]+ [A-Z]+": "compare",
+    "report --card": "model_card",
     "report": "report_page",
 }
 _SAME = "calibrate export evaluate analyze drift quantize tune verify bench inspect merge"

@@ -50,7 +50,7 @@ def verify(
         PtqError: the model, the recipe or the data cannot be used.
 
     Example:
-        >>> verify("model.int8.onnx", min_integer_share=0.95).verdict  # doctest: +SKIP
+        >>> verify("model_int8.onnx", min_integer_share=0.95).verdict  # doctest: +SKIP
         'pass'
     """
     request = request_of(settings, None, recipe, preset)
@@ -86,7 +86,7 @@ def pack_cases(
         PtqError: the model, the recipe or the data cannot be used, or the folder cannot be written.
 
     Example:
-        >>> len(pack_cases("cases", "model.int8.onnx").manifest.kernels)  # doctest: +SKIP
+        >>> len(pack_cases("cases", "model_int8.onnx").manifest.kernels)  # doctest: +SKIP
         33
     """
     samples = settings.pop("samples", None)

@@ -154,6 +154,7 @@ def quantize_folder(
     *,
     run: PathLike = DEFAULT_RUN,
     output: PathLike | None = None,
+    for_hub: bool = False,
     evaluate: bool | None = None,
     restart: bool = False,
     recipe: PathLike | None = None,
@@ -163,10 +164,13 @@ def quantize_folder(
 ) -> FolderResult:
     """Quantize each ONNX file of a folder, such as an export of Optimum; all files are written at the end.
 
+    Of a folder with ``config.json`` and ``model.safetensors`` alone, transformers builds the encoder.
+
     Args:
         folder: where the float models are, with their configurations and tokenizers.
         run: the run directory, in which each file has one of its own.
         output: the folder of the quantized models; None for ``export`` in the run directory.
+        for_hub: write a folder as on the hub, with ``onnx/model_quantized.onnx``; ``folder`` may be a file.
         evaluate: as for ``quantize``; files without evaluation data are not evaluated.
         restart: start from the beginning even if earlier calibrations could be continued.
         recipe: a recipe file.
@@ -186,7 +190,8 @@ def quantize_folder(
     """
     request = request_of(settings, Path(folder), recipe, preset)
     once = Once(restart=restart, evaluate=evaluate)
-    return run_quantize_folder(request, RunDirectory(Path(run)), as_path(output), once, progress)
+    place = RunDirectory(Path(run))
+    return run_quantize_folder(request, place, as_path(output), once, progress, for_hub=for_hub)
 
 
 @in_own_words

@@ -19,6 +19,7 @@ from ptq_cli.api.requests import (
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.evaluation.document.analysis_document import RankedBy
 from ptq_cli.evaluation.report_changes import ReportChanges
+from ptq_cli.folders.model_card import CardResult, run_card
 from ptq_cli.monitoring.compared_drift import Limits
 from ptq_cli.monitoring.run_drift import DriftOptions, DriftResult, run_drift
 from ptq_cli.pipeline.calibration_view import CalibrationView, Explanation, explain_tensor, view_calibration
@@ -201,6 +202,23 @@ def report_page(*, run: PathLike = DEFAULT_RUN) -> PageResult:
         PtqError: nothing was evaluated there, or the report is damaged.
     """
     return run_page(RunDirectory(Path(run)))
+
+
+@in_own_words
+def model_card(
+    *, run: PathLike = DEFAULT_RUN, output: PathLike | None = None, base_model: str | None = None
+) -> CardResult:
+    """Write a model card for the hub, of a run's quantized model or of the folder that it quantized.
+
+    Args:
+        run: the run directory.
+        output: the card's file; None for ``README.md`` beside the quantized model.
+        base_model: the float model's name on the hub; None leaves it out.
+
+    Raises:
+        PtqError: nothing was exported, or there is a file already that is no card of ptq.
+    """
+    return run_card(RunDirectory(Path(run)), Path(output) if output is not None else None, base_model)
 
 
 @in_own_words

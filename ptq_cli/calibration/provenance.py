@@ -14,7 +14,7 @@ from ptq_cli.core.errors import IncompleteCalibrationError, InputFileError, Stal
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.models.files.stored import data_files
 from ptq_cli.models.fixed_inputs import SAMPLES
-from ptq_cli.models.loading.source import ModelKind, SourceFile, detect_kind
+from ptq_cli.models.loading.source import HUB_CONFIG, ModelKind, SourceFile, detect_kind, hub_weights
 from ptq_cli.recipe.locations import is_target_file, map_locations, relative_location, resolve_location
 from ptq_cli.recipe.recipe_layers import RecipeLayer, file_layer, recipe_to_table, table_layer
 from ptq_cli.recipe.recovery_rungs import REWRITING, rewriting_rungs
@@ -121,6 +121,9 @@ def source_hashes(arch: str | None, file: SourceFile, run: RunDirectory) -> dict
 
 
 def _source_files(arch: str | None, file: SourceFile) -> Iterator[Path]:
+    if file.kind is ModelKind.HUB:
+        yield from (file.path / HUB_CONFIG, *hub_weights(file.path))
+        return
     yield file.path
     if file.kind is ModelKind.ONNX:
         from ptq_cli.models.files.stored import data_files

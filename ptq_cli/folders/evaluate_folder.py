@@ -148,8 +148,8 @@ def run_prepare_folder(request: Request, output: Path) -> list[PrepareResult]:
     require_free_outputs(outputs.values(), folder.inputs())
     results, models = [], dict[Path, StoredModel]()
     for file in folder.files:
-        asked = own_request(resolved, {"data": data[file]}, folder.tokenizer, folder.path / file)
-        with named_errors(file):
+        asked = own_request(resolved, {"data": data[file]}, folder.tokenizer, folder.source(file))
+        with named_errors(folder.shown(file)):
             result, models[file] = make_preparation(resolve(asked), outputs[file])
         results.append(result)
     copies = {output / file: (folder.path / file).read_bytes() for file in carried_files(folder, output)}

@@ -11,48 +11,12 @@ from ptq_cli.calibdata.text.text_rows import TEXT_SUFFIXES
 from ptq_cli.core.errors import DataFormatError, EmptyDataError, PtqError
 from ptq_cli.core.read_files import is_folder
 from ptq_cli.folders.model_folder import ModelFolder
-from ptq_cli.recipe.declaration import AUTO, DYNAMIC, FLOAT, NONE
-from ptq_cli.recipe.recovery_rungs import mode_of, needs_ranges
-from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import FLOAT16, OverrideSettings
+from ptq_cli.recipe.declaration import AUTO, NONE
+from ptq_cli.recipe.model_names import model_name
+from ptq_cli.recipe.recovery_rungs import needs_ranges
+from ptq_cli.recipe.sections import OverrideSettings
 from ptq_cli.setup.resolve import Request, Resolved, resolve
 from ptq_cli.setup.run_directory import RunDirectory
-
-_QUANTIZED = "quantized"
-_BYTE = 8
-
-
-def suffix_of(recipe: Recipe) -> str:
-    """The suffix for what a recipe makes: that under which Transformers.js looks for such a model.
-
-    Its names are ``quantized`` for dynamic ranges and for weights of 8 bits, ``q4`` and ``q4f16`` for weights
-    of 4 bits, ``int8`` for integers. What it has no name for is called by its bits.
-
-    Source:
-        Transformers.js, ``src/utils/dtypes.js``; Optimum, ``ORTQuantizer.quantize(file_suffix="quantized")``.
-
-    Example:
-        >>> from ptq_cli.recipe.sections import ActivationSettings, WeightSettings
-        >>> alone = ActivationSettings(mode="float")
-        >>> suffix_of(Recipe(weights=WeightSettings(bits=4), activations=alone)), suffix_of(Recipe())
-        ('q4', 'int8')
-        >>> suffix_of(Recipe(activations=ActivationSettings(mode="dynamic")))
-        'quantized'
-        >>> suffix_of(Recipe(weights=WeightSettings(bits=4)))
-        'w4a8'
-    """
-    weights, activations = recipe.weights, recipe.activations
-    bits = weights.bits or _BYTE
-    mode = mode_of(activations)
-    if weights.dtype is not None:
-        return "fp8" if "float8" in weights.dtype else "fp4"
-    half = "f16" if recipe.quantization.float_type == FLOAT16 else ""
-    if mode == FLOAT:
-        return _QUANTIZED if bits == _BYTE and not half else f"q{bits}{half}"
-    if mode == DYNAMIC and bits == _BYTE:
-        return _QUANTIZED
-    wide = "16" in (activations.dtype or "")
-    return f"int8{half}" if bits == _BYTE and not wide else f"w{bits}a{16 if wide else _BYTE}{half}"
 
 
 def data_by_file(source: str | None, files: Collection[Path]) -> dict[Path, str | None]:
@@ -131,13 +95,13 @@ def file_requests(
         if calibration[file] is None and needs_ranges(recipe):
             raise no_data_for(recipe.calibration.data, file)
         own = {"data": calibration[file], "eval_data": evaluation[file]}
-        asked = own_request(resolved, own, folder.tokenizer, folder.path / file)
+        asked = own_request(resolved, own, folder.tokenizer, folder.source(file))
         found.append(
             FileRequest(
                 file=file,
                 resolved=_for_file(resolve(asked), folder, file, own),
                 run=RunDirectory(run.path / file.with_suffix("")),
-                output=output / file.with_name(f"{file.stem}_{suffix}{file.suffix}"),
+                output=output / file.with_name(model_name(suffix, file.stem)),
                 has_evaluation=evaluation[file] is not None,
             )
         )

@@ -54,6 +54,8 @@ def print_folder(result: "FolderResult") -> None:
     beside = f", with {', '.join(file.as_posix() for file in result.carried)}" if result.carried else ""
     models = counted(len(result.files), "model")
     say(f"wrote {models} into {shown_path(result.output)} ({format_bytes(result.bytes)}, {share}){beside}")
+    if result.config is not None:
+        say(f"wrote {shown_path(result.config)}")
     say(f"wrote {shown_path(result.summary)}")
 
 

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import onnx
@@ -15,17 +15,17 @@ from ptq_cli.core.files import Content
 from ptq_cli.core.read_files import is_folder
 from ptq_cli.models.files.stored import StoredModel, external_files, require_external_data
 from ptq_cli.models.files.storing import share_constants
+from ptq_cli.models.loading.source import hub_weights
 from ptq_cli.models.pair_operators import QUANTIZING
+from ptq_cli.qdq.read.quantized_file import MetadataKey
+from ptq_cli.recipe.model_names import KNOWN_SUFFIXES, MODEL_STEM
 from ptq_cli.setup.resolve import Request, resolve
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
 _SUFFIX = ".onnx"
+HUB_PLACE = Path("onnx")  # of ONNX files in a folder of the hub, as Transformers.js looks for them
+WEIGHTS_INDEX = "*.safetensors.index.json"
 TOKENIZER = "tokenizer.json"
-# Of models that are quantized already, as Transformers.js and Optimum name them.
-KNOWN_SUFFIXES = (
-    *("fp16", "quantized", "int8", "uint8", "bnb4"),
-    *("q8", "q8f16", "uint8f16", "q4", "q4f16", "q2", "q1", "q2f16"),
-)
 # Configurations and tokenizers, which a model is loaded with.
 CARRIED = ("*.json", "*.jinja", "*.model", "*.spm", "vocab*.txt", "merges.txt", "LICENSE*")
 _SPLIT = re.compile(r"(?P<base>.+)_(?P<suffix>[^_]+)")
@@ -34,10 +34,11 @@ _OPERATORS = (*QUANTIZING, "MatMulNBits", "GatherBlockQuantized", "MatMulBnb4")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFolder:
-    """A folder of ONNX files; all paths but its own start there.
+    """A folder of ONNX files, or of weights that transformers reads; all paths but its own start there.
 
     Attributes:
-        files: float models, those that read a cache last.
+        files: float models, those that read a cache last, by the place that quantized ones take.
+        moved: where float models are that lie elsewhere.
         left_out: ONNX files that are quantized already.
         data: of each float model, the files beside it that hold its constants.
         layers: of each float model, what overrides may mean its layers and their tensors by.
@@ -49,6 +50,21 @@ class ModelFolder:
     carried: tuple[Path, ...]
     data: Mapping[Path, frozenset[Path]]
     layers: Mapping[Path, Sequence[Meant]]
+    moved: Mapping[Path, Path] = field(default_factory=dict)
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether it has the form of the hub: models below ``onnx``, beside their configuration."""
+        return any(file.parent == HUB_PLACE for file in self.files)
+
+    def source(self, file: Path) -> Path:
+        """Where a float model is."""
+        return self.path / self.moved.get(file, file)
+
+    def shown(self, file: Path) -> Path:
+        """A float model as messages name it: by its path in the folder, or by the folder's own name."""
+        place = self.moved.get(file, file)
+        return place if place != Path() else Path(self.path.resolve().name)
 
     @property
     def tokenizer(self) -> Path | None:
@@ -57,14 +73,15 @@ class ModelFolder:
 
     def inputs(self) -> dict[str, Path]:
         """All files of the float models, by what they are."""
-        files = {f"the model's {file.as_posix()}": self.path / file for file in self.files}
+        files = {f"the model's {file.as_posix()}": self.source(file) for file in self.files}
         return files | {f"the model's {path.name}": path for found in self.data.values() for path in found}
 
     def bytes(self, files: Iterable[Path]) -> int:
         """How many bytes float models have, with their constants, each file once."""
         names = set(files)
         data = {item for file in names for item in self.data[file]}
-        return sum(item.stat().st_size for item in [*(self.path / file for file in names), *data])
+        files = [*map(self.source, names), *data]
+        return sum(item.stat().st_size for item in files if item.is_file())
 
     def groups(self) -> list[tuple[Path, ...]]:
         """The files in groups that share a file of constants and a folder; one alone is a group.
@@ -102,8 +119,42 @@ def names_folder(request: Request) -> bool:
     return path is not None and is_folder(path)
 
 
+def hub_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") -> ModelFolder:
+    """A folder, or a single file, whose quantized models get the places that they have on the hub."""
+    if path.is_file():
+        read = _read(path) or (frozenset(), [])
+        return _alone(path.parent, Path(path.name), (), *read)
+    folder = open_folder(path, outputs, suffix)
+    places = {file: HUB_PLACE / file.name for file in folder.files}
+    return replace(
+        folder,
+        files=tuple(places.values()),
+        data={places[file]: data for file, data in folder.data.items()},
+        layers={places[file]: layers for file, layers in folder.layers.items()},
+        moved={place: folder.moved.get(file, file) for file, place in places.items()},
+    )
+
+
+def _alone(
+    path: Path, model: Path, carried: Sequence[Path], data: frozenset[Path], layers: Sequence[Meant]
+) -> ModelFolder:
+    """A folder of one model, whose quantized form gets its place on the hub."""
+    place = HUB_PLACE / f"{MODEL_STEM}{_SUFFIX}"
+    return ModelFolder(
+        path=path,
+        files=(place,),
+        left_out=(),
+        carried=tuple(carried),
+        data={place: data},
+        layers={place: layers},
+        moved={place: model},
+    )
+
+
 def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") -> ModelFolder:
     """Find the files of a model that is a folder: those in it, and in the folders directly inside it.
+
+    Without a float ONNX file, it may be one whose weights transformers reads.
 
     What lies in ``outputs`` belongs to no model. Files with ``suffix`` are quantized already, as those with a
     known one.
@@ -113,13 +164,18 @@ def open_folder(path: Path, outputs: Collection[Path] = (), suffix: str = "") ->
     read = {item: None if _is_named(item, models, suffix) else _read(item) for item in models}
     left_out = [item.relative_to(path) for item, parts in read.items() if parts is None]
     floats = {item.relative_to(path): parts for item, parts in read.items() if parts is not None}
+    carried = [item.relative_to(path) for item in found if any(map(item.match, CARRIED))]
+    if not floats and (weights := hub_weights(path)):
+        # The index of the weights' files says nothing of the quantized ones.
+        kept = [file for file in carried if not file.match(WEIGHTS_INDEX)]
+        return _alone(path, Path(), kept, frozenset(weights), [])
     if not floats:
         raise _empty(path, left_out)
     return ModelFolder(
         path=path,
         files=tuple(sorted(floats, key=_turn)),
         left_out=tuple(left_out),
-        carried=tuple(item.relative_to(path) for item in found if any(map(item.match, CARRIED))),
+        carried=tuple(carried),
         data={place: data for place, (data, _) in floats.items()},
         layers={place: layers for place, (_, layers) in floats.items()},
     )
@@ -184,7 +240,9 @@ def _read(file: Path) -> tuple[frozenset[Path], list[Meant]] | None:
     except (DecodeError, ValueError, RuntimeError):
         return frozenset(), []  # Whoever opens it says what is wrong with it.
     nodes = list(_nodes(model.graph))
-    if any(node.op_type in _OPERATORS for node in nodes):
+    # Of ptq's own, one whose weights alone are integers may have none of these operators.
+    told = any(item.key == MetadataKey.TARGET for item in model.metadata_props)
+    if told or any(node.op_type in _OPERATORS for node in nodes):
         return None
     require_external_data(model, file)
     layers = [Meant((node.name, *node.input, *node.output), (node.op_type,)) for node in nodes]
@@ -213,7 +271,8 @@ def _empty(path: Path, left_out: Sequence[Path]) -> ModelFolderError:
         )
     return ModelFolderError(
         f"model '{path}' is a folder without ONNX files",
-        hint="export the model to ONNX first, as optimum-cli export onnx does, or name a file",
+        hint="export the model to ONNX first, as optimum-cli export onnx does, or name a file; of "
+        "config.json with model.safetensors, transformers can build encoders",
     )
 
 

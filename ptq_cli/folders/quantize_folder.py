@@ -12,12 +12,15 @@ from ptq_cli.core.errors import (
     NothingGainedError,
     NothingToQuantizeError,
     OutputFileError,
+    UsageError,
 )
 from ptq_cli.core.files import Content, PartialFolder, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
-from ptq_cli.folders.file_requests import FileRequest, file_requests, named_errors, suffix_of
-from ptq_cli.folders.model_folder import ModelFolder, carried_files, lay_out, open_folder
+from ptq_cli.folders.file_requests import FileRequest, file_requests, named_errors
+from ptq_cli.folders.hub_config import HubConfig, hub_config
+from ptq_cli.folders.model_folder import ModelFolder, carried_files, hub_folder, lay_out, open_folder
 from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.models.loading.source import ModelKind, detect_kind
 from ptq_cli.pipeline.given_weights import DecidedWeights
 from ptq_cli.pipeline.run_quantize import (
     MadeQuantization,
@@ -27,6 +30,7 @@ from ptq_cli.pipeline.run_quantize import (
     make_quantization,
 )
 from ptq_cli.recipe.assignments import Once
+from ptq_cli.recipe.model_names import suffix_of
 from ptq_cli.setup.output_checks import input_files, require_free_outputs, require_outputs
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Request, Resolved, no_data, resolve
@@ -75,6 +79,11 @@ class FolderResult:
     suffix: Annotated[str, "Of the quantized files' names."]
     files: Annotated[tuple[QuantizedFolderFile, ...], "The models."]
     carried: Annotated[tuple[Path, ...], "Configurations and tokenizers that lie in the output, too."]
+    config: Annotated[
+        Path | None,
+        "Says how they were quantized, in the keys of Optimum or Transformers.js; null if the folder has not "
+        "the form of the hub, or if neither has words for it.",
+    ]
     left_out: Annotated[tuple[Path, ...], "Files that were quantized already."]
     float_bytes: Annotated[int, "Size of the float models; constants that files share count once."]
     bytes: Annotated[int, "Size of the quantized models, likewise."]
@@ -102,15 +111,21 @@ def run_quantize_folder(
     output: Path | None = None,
     once: Once = Once(),
     progress: ProgressCallback = silent,
+    *,
+    for_hub: bool = False,
 ) -> FolderResult:
     """Quantize each ONNX file of a folder; every file but a checkpoint is written at the end, or none.
 
     The suffix is that of the form, such as ``q4``; files without evaluation data are not evaluated.
+    With ``for_hub``, models get the places and names that loaders look for by default, a single file too.
     """
     resolved = resolve(request)
-    ending = suffix_of(resolved.recipe)
+    ending = suffix_of(resolved.recipe, by_default=for_hub)
     target = output or run.path / EXPORT
-    folder = open_folder(Path(resolved.recipe.model.path or ""), (run.path, target), ending)
+    named = resolved.recipe.model.path
+    if named is None:
+        raise UsageError("no model was given", hint="name its file or folder")
+    folder = (hub_folder if for_hub else open_folder)(Path(named), (run.path, target), ending)
     asked = file_requests(folder, resolved, run, target, ending)
     wanted = is_evaluated(resolved.recipe.gate, request.settings, once)
     if wanted and not any(item.has_evaluation for item in asked):
@@ -120,13 +135,14 @@ def run_quantize_folder(
     decided = DecidedWeights() if len(asked) > 1 else None
     try:
         for number, item in enumerate(asked, 1):
-            progress(Progress(f"file {number} of {len(asked)}: {item.file.as_posix()}", 0, None))
+            shown = folder.shown(item.file)
+            progress(Progress(f"file {number} of {len(asked)}: {shown.as_posix()}", 0, None))
             work = Work(resolved=item.resolved, run=item.run, progress=progress)
             own = replace(once, evaluate=wanted and item.has_evaluation)
             make = partial(make_quantization, work, item.output, own, decided)
-            with named_errors(item.file):
+            with named_errors(shown):
                 making.add(item, make)
-        result = making.finish(target, ending)
+        result = making.finish(target, ending, hub_config(resolved) if folder.is_hub else None)
     finally:
         making.discard()
     for item in asked:
@@ -164,8 +180,10 @@ class _Making:
         try:
             made = make()
         except (NothingToQuantizeError, NothingGainedError) as error:
-            self._refused = error
-            model = read_model(self._folder.path / item.file)
+            self._refused, source = error, self._folder.source(item.file)
+            if detect_kind(source) is not ModelKind.ONNX:
+                raise
+            model = read_model(source)
             self._made.append(_Made(asked=item, model=model, reason=error.message))
             return
         own = made.model.files(item.output)
@@ -175,7 +193,7 @@ class _Making:
         self._keepers.append(made.float_model.keeper)
         self._made.append(_Made(asked=item, model=made.model, result=made.result))
 
-    def finish(self, output: Path, suffix: str) -> FolderResult:
+    def finish(self, output: Path, suffix: str, config: HubConfig | None) -> FolderResult:
         """Write all files together."""
         if self._refused is not None and all(item.result is None for item in self._made):
             raise self._refused
@@ -202,6 +220,7 @@ class _Making:
                 for item in self._made
             ),
             carried=tuple(carried),
+            config=output / config.name if config is not None else None,
             left_out=folder.left_out,
             float_bytes=folder.bytes(folder.files),
             bytes=layout.bytes,
@@ -209,6 +228,9 @@ class _Making:
             saved_bytes=layout.saved,
         )
         copies = {output / file: (folder.path / file).read_bytes() for file in carried}
+        if config is not None:
+            layers = [item.result.export.layers if item.result is not None else () for item in self._made]
+            copies[output / config.name] = config.content(layers, output)
         summary = {result.summary: to_json(result).encode()}
         write_together({**self._files, **layout.files, **copies, **summary})
         return result

@@ -38,6 +38,7 @@ from ptq_cli.report.text.result_warnings import BY_LATENCY
 from ptq_cli.report.text.speed import slower_warning
 from ptq_cli.runtime.engine import Engine
 from ptq_cli.runtime.engine_registry import measuring_engine
+from ptq_cli.runtime.machine import processor_words
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 from ptq_cli.setup.served_inputs import inputs_of_recipe, served_batch
@@ -213,9 +214,9 @@ def served_latency(
         if limited or isinstance(error, UntrustedCodeError):
             raise
         reasons = [reason or error.message for reason in reasons]
-    times = current_time()
+    times, processor = current_time(), processor_words()
     return tuple(
-        Times(times, None, reason) if reason else Times(times, found[id(item)])
+        Times(times, None if reason else found[id(item)], reason, processor)
         for item, reason in zip(quantized, reasons, strict=True)
     )
 

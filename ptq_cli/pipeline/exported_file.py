@@ -44,8 +44,9 @@ def write_metadata(
     method: str,
     target: Target,
 ) -> None:
-    """Write the metadata of a quantized model."""
+    """Write the metadata of a quantized model, and that ptq produced it."""
     placement, found = made.placement, made.model.metadata_props
+    made.model.producer_name, made.model.producer_version = "ptq", library_versions()["ptq-cli"]
     if made.ranges is not None:
         found[MetadataKey.RANGES] = made.ranges.metadata()
     if made.float_layers is not None:

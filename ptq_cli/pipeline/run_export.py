@@ -184,7 +184,7 @@ def run_export(
     """
     with ExitStack() as undo:
         with loaded_run(request, run, reset=reset) as (resolved, calibration, float_model, graph):
-            path = output or run.quantized_file(resolved.recipe.weights)
+            path = output or run.quantized_file(resolved.recipe)
             for file in (path, *([context] if context is not None else [])):
                 require_outputs(run, input_files(resolved.recipe), file)
             if context is not None:
@@ -213,7 +213,7 @@ def run_export(
                 result = replace(exported.result, context=context)
                 exported = replace(exported, result=result, files={**exported.files, context: compiled})
         undo.pop_all()
-    own = (run.quantized_file(resolved.recipe.weights), run.quantized_model)
+    own = (run.quantized_file(resolved.recipe), run.quantized_model)
     is_own = os.path.realpath(path) in map(os.path.realpath, own)
     # The run's recipe belongs to the model in the run; an export elsewhere leaves both as they are.
     files = dict(exported.files)

@@ -116,7 +116,7 @@ def make_quantization(
     """Calibrate, export, and evaluate; only checkpoints are written."""
     run, progress, resolved = work.run, work.progress, work.resolved
     recipe, settings = resolved.recipe, resolved.request.settings
-    require_outputs(run, input_files(recipe), output or run.quantized_file(recipe.weights))
+    require_outputs(run, input_files(recipe), output or run.quantized_file(recipe))
     require_device(resolved.machine.device)
     # Better to learn now than after the calibration that the evaluation set is not there or does not fit.
     dataset = (
@@ -147,7 +147,7 @@ def make_quantization(
         float_model=stored,
         graph=stored.load(),
         run=run,
-        output=output or run.quantized_file(recipe.weights),
+        output=output or run.quantized_file(recipe),
         plan=plan,
         progress=progress,
     )

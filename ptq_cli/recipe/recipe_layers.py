@@ -36,6 +36,9 @@ PACKAGE = Path(__file__).parents[1]
 CONFIGS = PACKAGE / "configs" if (PACKAGE / "configs" / "presets").is_dir() else PACKAGE.parent / "configs"
 PRESETS = CONFIGS / "presets"
 DEFAULT_PRESET = "int8_ort_cpu"
+# Presets by the words of the field: bits of weights and of activations. 16 bits of these are floats, as in
+# language models, but beside 8-bit weights integers, as in Qualcomm's chips: w8a16 is a preset of its own.
+SAME_AS = {"w8a8": DEFAULT_PRESET, "w4a8": "scaled_w4a8", "w4a16": "w4_block128", "dynamic": "dynamic_int8"}
 FOLDER_RECIPE = "ptq.toml"
 # Sections that a layer replaces if it names a quantizer, apart from keys that are not the quantizer's.
 _QUANTIZED = ("weights", "activations")
@@ -57,14 +60,14 @@ class RecipeLayer:
 
 
 def preset_names() -> tuple[str, ...]:
-    """The names of the presets."""
-    return tuple(sorted(path.stem for path in PRESETS.glob("*.toml")))
+    """The names of the presets, those of the field among them."""
+    return tuple(sorted([*SAME_AS, *(path.stem for path in PRESETS.glob("*.toml"))]))
 
 
 def preset_layer(name: str) -> RecipeLayer:
     """A preset."""
     require_known("preset", name, preset_names())
-    return file_layer(PRESETS / f"{name}.toml", f"preset {name}")
+    return file_layer(PRESETS / f"{SAME_AS.get(name, name)}.toml", f"preset {name}")
 
 
 def file_layer(path: Path, where: str | None = None, *, by_user: bool = False) -> RecipeLayer:

@@ -1,9 +1,11 @@
 """The part of the machine that a command may use: a device, threads, memory."""
 
 import os
+import platform
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ptq_cli.core.errors import UnknownNameError
 from ptq_cli.core.words import did_you_mean
@@ -117,3 +119,29 @@ def thread_counts(asked: Sequence[int]) -> tuple[int, ...]:
         (1, 4)
     """
     return tuple(dict.fromkeys(threads or usable_cores() for threads in asked))
+
+
+# Flags in /proc/cpuinfo of instructions that decide which kernels multiply bytes, and their makers' names.
+_INSTRUCTIONS = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx_vnni": "AVX-VNNI",
+    "avx512_vnni": "AVX-512 VNNI",
+    "amx_int8": "AMX",
+    "asimddp": "dot products",
+    "i8mm": "I8MM",
+}
+
+
+def processor_words(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's architecture, with the instructions that integer kernels use where Linux tells.
+
+    Example:
+        >>> processor_words(Path("nowhere")) == platform.machine()
+        True
+    """
+    text = cpuinfo.read_text(encoding="utf-8", errors="replace") if cpuinfo.is_file() else ""
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
+    flags = found[1].split() if found is not None else []
+    names = ", ".join(name for flag, name in _INSTRUCTIONS.items() if flag in flags)
+    return f"{platform.machine()} with {names}" if names else platform.machine()

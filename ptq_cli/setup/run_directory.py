@@ -1,7 +1,6 @@
 """The files of a run, by name, and the versions of the packages that took part in it."""
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from ptq_cli.recipe.schema import Recipe
 
 if TYPE_CHECKING:
     from ptq_cli.evaluation.metrics.spec import MetricSpec
-    from ptq_cli.recipe.sections import WeightSettings
 
 
 _OWN = "ptq-cli"
@@ -63,8 +61,6 @@ def plugin_versions(recipe: Recipe, metrics: "Iterable[MetricSpec]") -> dict[str
 
 
 DEFAULT_RUN: Path = Path("ptq-run")
-_BYTE = 8
-_OWN_MODEL = re.compile(r"(model\.(?:int8|w[2-7]|fp[48])\.onnx)(?:\.data)?")
 
 
 class RunFile:
@@ -123,21 +119,18 @@ class RunDirectory:
     def quantized_model(self) -> Path:
         """The quantized model: named by the recipe that is there, or the only one that is."""
         # Here, because every command reads the names of the files, and these take numpy.
-        from ptq_cli.recipe.sections import WeightSettings
+        from ptq_cli.recipe.schema import Recipe
 
-        found = merge_layers([file_layer(self.recipe)]).weights if self.recipe.is_file() else WeightSettings()
+        found = merge_layers([file_layer(self.recipe)]) if self.recipe.is_file() else Recipe()
         named, models = self.quantized_file(found), {name for _, name in self._own_models()}
-        # A user may give a file its name, and earlier versions called all of them model.int8.onnx.
+        # Earlier versions gave it another name, and a user may have written one of another form there.
         return self.path / models.pop() if len(models) == 1 else named
 
-    def quantized_file(self, weights: "WeightSettings") -> Path:
-        """Where a model with such weights goes: its name says what they are."""
-        from ptq_cli.recipe.check import weight_family
+    def quantized_file(self, recipe: Recipe) -> Path:
+        """Where the model of a recipe goes: its name says its form."""
+        from ptq_cli.recipe.model_names import form_of, model_name
 
-        bits = weight_family(weights).bits
-        if weights.dtype is not None:
-            return self.path / f"model.fp{bits}.onnx"
-        return self.path / ("model.int8.onnx" if bits == _BYTE else f"model.w{bits}.onnx")
+        return self.path / model_name(form_of(recipe))
 
     def discard_other_models(self, kept: Path) -> None:
         """Remove the run's models with other weights: whoever read one would not get ``kept``."""
@@ -152,8 +145,10 @@ class RunDirectory:
     def _own_models(self) -> list[tuple[Path, str]]:
         """The files of quantized models that are here, each with the name of its model."""
         # By ptq's own names alone: a run directory may hold models that a user put there.
-        found = ((file, _OWN_MODEL.fullmatch(file.name)) for file in sorted(self.path.glob("model.*")))
-        return [(file, name[1]) for file, name in found if name is not None]
+        from ptq_cli.recipe.model_names import own_model
+
+        found = ((file, own_model(file.name)) for file in sorted(self.path.glob("model[._]*")))
+        return [(file, name) for file, name in found if name is not None]
 
     def evaluation_shard(self, shard: str) -> Path:
         """One part of an evaluation, such as ``2/8``."""

@@ -94,7 +94,7 @@ def open_tuning(
     resolved = resolve(request)
     recipe = resolved.recipe
     gate = budget_gate(recipe)
-    require_outputs(run, input_files(recipe), output or run.quantized_file(recipe.weights))
+    require_outputs(run, input_files(recipe), output or run.quantized_file(recipe))
     require_device(resolved.machine.device)
     dataset = (
         open_data(recipe.evaluation, resolved.reading, "evaluation", "--eval-data") if evaluate else None
@@ -180,7 +180,7 @@ def run_tune(
         if recipe.export.prefer == AUTO:  # The budget says what a file has to be.
             recipe = replace(recipe, export=replace(recipe.export, prefer=ACCURACY))
             subject = replace(subject, resolved=subject.resolved.with_recipe(recipe))
-        path = output or run.quantized_file(subject.resolved.recipe.weights)
+        path = output or run.quantized_file(subject.resolved.recipe)
         work = Work(resolved=subject.resolved, run=run, part=part, progress=progress)
         return _searched(subject, work, path, restart=once.restart)
 

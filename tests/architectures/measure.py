@@ -61,7 +61,7 @@ def measure(architecture: Architecture, folder: Path) -> Measured:
     if result.evaluation is None:
         raise RuntimeError("it was to be evaluated")
     metrics = {metric.name: metric for metric in result.evaluation.report.metrics}
-    path = folder / "run" / "model.int8.onnx"
+    path = folder / "run" / "model_int8.onnx"
     with np.load(folder / "eval.npz") as arrays:
         inputs = {name: arrays[name][:4] for name in arrays}
     outputs = {on: Session(path, threads=1, optimize=on).run(inputs) for on in (True, False)}

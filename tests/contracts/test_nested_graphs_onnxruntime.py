@@ -123,7 +123,7 @@ def test_it_runs_in_integers_and_near_the_float_model(tmp_path: Path, case: str)
     result = ptq_cli.export(run=run_path, prefer="size")
     layers = {layer.name: layer for layer in result.plan.layers}
     assert [name for name in CASES[case][1] if layers[name].quantized] == CASES[case][1]
-    quantized = ir.load(run_path / "model.int8.onnx")
+    quantized = ir.load(run_path / "model_int8.onnx")
     kernels = find_kernels(quantized)
     assert {kernels[name].placement for name in CASES[case][1]} == {"integer"}
     assert list(target_faults(quantized, load_target("ort-cpu"))) == []
@@ -186,7 +186,7 @@ def test_a_branch_that_was_never_taken_stays_float_and_says_so(tmp_path: Path) -
     assert {layer.reason for layer in report.layers if layer.name == "gate/else_branch/shallow"} == {reason}
     # What was never seen is computed as the float model does.
     batch = {"x": arrays["x"][:8], "g": np.full(8, -1.0, np.float32)}
-    quantized = (run_path / "model.int8.onnx").read_bytes()
+    quantized = (run_path / "model_int8.onnx").read_bytes()
     (one,), (other,) = run(model, batch), run(quantized, batch)
     assert sqnr_db(one, other) > 30
 
@@ -195,7 +195,7 @@ def test_a_file_whose_branches_use_the_same_names_is_verified(tmp_path: Path) ->
     path, _, _ = written(tmp_path, "If in Loop")
     ptq_cli.calibrate(path, run=tmp_path / "run", data=str(tmp_path / "data.npz"), batch_size=16)
     ptq_cli.export(run=tmp_path / "run", prefer="size")
-    model = onnx.load(tmp_path / "run" / "model.int8.onnx")
+    model = onnx.load(tmp_path / "run" / "model_int8.onnx")
     (body,) = (
         attribute.g for node in model.graph.node if node.op_type == "Loop" for attribute in node.attribute
     )

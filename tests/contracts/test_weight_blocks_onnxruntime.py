@@ -144,7 +144,7 @@ def test_a_gemm_with_its_weight_turned_gets_a_kernel_too(tmp_path: Path, setting
     )
     (effect,) = made.export.recovery.effects
     assert effect.kept and "head" in effect.layers
-    path = tmp_path / "run/model.w4.onnx"
+    path = tmp_path / "run/model_q4.onnx"
     onnx.checker.check_model(path, full_check=False)
     proof = ptq_cli.verify(path)
     assert [item.kernel for item in proof.operators if item.op == "Gemm"] == ["MatMulNBits"] * 3
@@ -176,7 +176,7 @@ def test_a_turned_weight_outside_the_graph_is_the_same(
         )
         graph = onnx.load(made.export.output).graph
         found.append({item.name: numpy_helper.to_array(item).tobytes() for item in graph.initializer})
-    assert (tmp_path / "apart/model.w4.onnx.data").stat().st_size < 30_000
+    assert (tmp_path / "apart/model_q4.onnx.data").stat().st_size < 30_000
     assert found[0] == found[1]
     assert not any("transB" in str(node.attribute) for node in graph.node)
 
@@ -197,7 +197,7 @@ def test_layers_that_share_a_weight_get_a_kernel_each(tmp_path: Path) -> None:
     model.graph.initializer.append(numpy_helper.from_array(square, "square.weight"))
     onnx.save(model, tmp_path / "model.onnx")
     ptq_cli.quantize(tmp_path / "model.onnx", run=tmp_path / "run", preset="w4_block32", latency=False)
-    proof = ptq_cli.verify(tmp_path / "run/model.w4.onnx")
+    proof = ptq_cli.verify(tmp_path / "run/model_q4.onnx")
     assert [item.kernel for item in proof.operators if item.op == "MatMul"] == ["MatMulNBits"] * 3
     assert not proof.faults
 
@@ -221,7 +221,7 @@ def test_branches_read_blocks_of_weights_outside_them(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "model.onnx")
     ptq_cli.quantize(tmp_path / "model.onnx", run=tmp_path / "run", preset="w4_block32", latency=False)
-    path = tmp_path / "run/model.w4.onnx"
+    path = tmp_path / "run/model_q4.onnx"
     proof = ptq_cli.verify(path, random_inputs=True)
     assert [item.kernel for item in proof.operators if item.op == "MatMul"] == ["MatMulNBits"] * 2
     assert proof.verdict == "pass"

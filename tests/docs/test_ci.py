@@ -126,7 +126,7 @@ def test_the_action_ends_as_ptq_does(
     result = shell(step["run"], folder, GITHUB_ACTION_PATH=str(ROOT), GITHUB_OUTPUT=str(output), **variables)
     assert result.returncode == status, result.stdout
     assert said in result.stdout
-    assert output.read_text(encoding="utf-8").splitlines()[0] == "model=my run/model.int8.onnx"
+    assert output.read_text(encoding="utf-8").splitlines()[0] == "model=my run/model_int8.onnx"
     assert (folder / "my run" / "report.md").exists() == (status != 2)
 
 

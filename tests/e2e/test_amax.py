@@ -19,7 +19,7 @@ def scales(model: Path) -> dict[str, np.ndarray]:
 def exported(ptq: Any, flags: str) -> dict[str, np.ndarray]:
     outcome = ptq(f"export {flags}")
     assert outcome.status == 0, outcome
-    return scales(Path("ptq-run/model.int8.onnx"))
+    return scales(Path("ptq-run/model_int8.onnx"))
 
 
 def changed(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> set[str]:
@@ -52,7 +52,7 @@ def test_override_decides_the_tensors_it_matches(folder: Path, ptq: Any) -> None
     assert outcome.status == 0, outcome
     document = json.loads(outcome.out)
     assert document["overridden"] == ["relu", "fc.weight"]
-    found = scales(folder / "ptq-run/model.int8.onnx")
+    found = scales(folder / "ptq-run/model_int8.onnx")
     assert changed(plain, found) == {"relu.scale", "fc.weight.scale"}
     assert "ranges by max, 2 tensors by overrides" in ptq("export --amax max --recipe r.toml").out
     assert ptq("evaluate --eval-data eval.npz --recipe r.toml").status == 0

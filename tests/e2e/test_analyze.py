@@ -77,7 +77,7 @@ OVERLAYS = {
 def test_overlays_for_model_explorer(folder: Path, ptq: Ptq) -> None:
     outcome = ptq("analyze --eval-data eval.npz --no-sensitivity --model-explorer sqnr.json")
     assert outcome.out.splitlines()[-1] == f"wrote {', '.join(OVERLAYS)} for Model Explorer"
-    graph = onnx.load(folder / "ptq-run" / "model.int8.onnx").graph
+    graph = onnx.load(folder / "ptq-run" / "model_int8.onnx").graph
     nodes = {node.name for node in graph.node}
     found = {}
     for file, name in OVERLAYS.items():

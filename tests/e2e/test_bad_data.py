@@ -110,7 +110,7 @@ def test_no_data_at_all(refuse: Any, words: str, section: str, flag: str) -> Non
     refuse(words, "PTQ-DATA-005", f"no {section} data was given", hint=flag)
 
 
-@pytest.mark.parametrize("model", ["model.onnx", "ptq-run/model.int8.onnx"], ids=["float", "quantized"])
+@pytest.mark.parametrize("model", ["model.onnx", "ptq-run/model_int8.onnx"], ids=["float", "quantized"])
 def test_inspect_refuses_data_as_a_calibration_does(folder: Path, refuse: Any, model: str) -> None:
     (folder / "none").mkdir()
     np.savez(folder / "bad.npz", x=np.ones((4, 3, 9, 8), np.float32))

@@ -35,7 +35,7 @@ def test_export_before_calibrate(refuse: Any) -> None:
 
 
 def test_evaluate_before_export(folder: Path, refuse: Any) -> None:
-    (folder / "ptq-run/model.int8.onnx").unlink()
+    (folder / "ptq-run/model_int8.onnx").unlink()
     refuse("evaluate", "PTQ-RUN-001", "with ptq export", hint="run ptq export first")
 
 
@@ -201,7 +201,7 @@ def test_an_output_that_cannot_be_written(refuse: Any, words: str, code: str, sa
     ("words", "name"),
     [
         (f"{CALIBRATE} --run new", "calibration.safetensors"),
-        ("export", "model.int8.onnx"),
+        ("export", "model_int8.onnx"),
         ("evaluate", "report.html"),
         ("analyze", "analysis.json"),
         ("report", "report.html"),

@@ -91,7 +91,7 @@ def test_an_axis_that_the_model_s_own_sizes_tell(folder: Path, ptq: Ptq) -> None
     # All that is kept is as if the axis had been named, so that later commands need neither.
     named = ptq(f"{words} --eval-data calib.npz --run named --set data.batch_axis.state=1")
     assert named.status == 0 and "note: the samples" not in named.err
-    for file in ("calibration.safetensors", "model.float.onnx", "model.int8.onnx", "recipe.toml"):
+    for file in ("calibration.safetensors", "model.float.onnx", "model_int8.onnx", "recipe.toml"):
         assert Path("told", file).read_bytes() == Path("named", file).read_bytes(), file
     for command in ("export", "evaluate", "analyze", "verify"):
         assert ptq(f"{command} --run told").status == 0, command

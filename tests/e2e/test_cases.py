@@ -31,7 +31,7 @@ def run_cases(*words: str) -> None:
 def packed(folder: Path, ptq: Ptq) -> Path:
     outcome = ptq("verify --pack cases --samples 4")
     assert outcome.status == 0, outcome.err
-    assert outcome.out.splitlines()[0] == "model.int8.onnx: 3 integer kernels, 4 samples of calib.npz"
+    assert outcome.out.splitlines()[0] == "model_int8.onnx: 3 integer kernels, 4 samples of calib.npz"
     assert "next, on a device" in outcome.err
     return folder
 
@@ -41,7 +41,7 @@ def test_pack_run_answer(packed: Path, ptq: Ptq) -> None:
     outcome = ptq("verify --answers answer.safetensors cases --min-exact-kernels 1 --min sqnr_db=15")
     assert outcome.status == 0, outcome.out
     lines = outcome.out.splitlines()
-    assert lines[0] == "model.int8.onnx for ort-cpu: 3 kernels, 4 samples, packed on " + lines[0].split()[-1]
+    assert lines[0] == "model_int8.onnx for ort-cpu: 3 kernels, 4 samples, packed on " + lines[0].split()[-1]
     assert "kernels: 3 of 3 exact" in lines and "both against the float model" in lines
     assert lines[-1] == "PASS"
 
@@ -142,7 +142,7 @@ def test_what_is_refused_of_answers(packed: Path, refuse: Refuse) -> None:
 
 
 def test_without_data_there_are_no_cases(folder: Path, refuse: Refuse, ptq: Ptq) -> None:
-    shutil.copy("ptq-run/model.int8.onnx", "alone.onnx")
+    shutil.copy("ptq-run/model_int8.onnx", "alone.onnx")
     says = "there are no data for the cases of 'alone.onnx'"
     refuse("verify alone.onnx --pack cases", "PTQ-USAGE-001", says, hint="--random-inputs")
     assert ptq("verify alone.onnx --pack cases --random-inputs").status == 0

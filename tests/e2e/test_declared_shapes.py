@@ -68,7 +68,7 @@ def test_samples_behind_the_steps_are_told_apart_whatever_the_file_declares(fold
         )
         assert result.export.plan.layers[0].quantized
         assert len(sizes(run / "model.float.onnx")[1]) == 3
-        assert ptq_cli.verify(run / "model.int8.onnx", run=run, threads=1).verdict == "pass"
+        assert ptq_cli.verify(run / "model_int8.onnx", run=run, threads=1).verdict == "pass"
         assert ptq_cli.analyze(run=run, threads=1).analysis.layers
         found.append({item.name: item for item in result.evaluation.report.metrics})
     assert set(found[0]) == set(found[1])

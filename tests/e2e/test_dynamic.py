@@ -39,7 +39,7 @@ def test_the_preset_needs_no_data_and_leaves_convolutions_in_float(network: Path
     assert found.status == 0, found.err
     export = json.loads(found.out)["export"]
     assert (export["kernels"]["integer"]["MatMul"], export["kernels"]["floating"]["Conv"]) == (3, 1)
-    model = network / "ptq-run/model.int8.onnx"
+    model = network / "ptq-run/model_dynamic.onnx"
     assert operators(model).count("MatMulInteger") == 3
     assert {item.domain for item in onnx.load(model).opset_import} == {""}
     x = np.load(network / "data.npz")["x"]
@@ -68,7 +68,7 @@ def test_every_command_takes_such_a_run(network: Path, ptq: Any) -> None:
     assert [operator[name]["op"] for name in ("up", "down", "head")] == ["MatMul", "Gemm", "MatMul"]
     assert {operator[name]["kernel"] for name in ("up", "down", "head")} == {"MatMulInteger"}
     assert not any("dynamic_" in name for name in operator)
-    shown = ptq("inspect ptq-run/model.int8.onnx --json")
+    shown = ptq("inspect ptq-run/model_dynamic.onnx --json")
     inspected = {item["name"]: item for item in json.loads(shown.out)["layers"]}
     assert inspected["down"]["multiply_accumulates"] == HIDDEN * HIDDEN
     assert inspected["down"]["parameters"] == HIDDEN * HIDDEN + HIDDEN
@@ -93,7 +93,7 @@ def test_static_dynamic_weights_alone_and_float_in_one_model(network, ptq, granu
         f"quantize model.onnx --data data.npz --recover none {overrides} --set evaluation.latency=false"
     )
     assert found.status == 0, found.err
-    made = operators(network / "ptq-run/model.int8.onnx")
+    made = operators(network / "ptq-run/model_int8.onnx")
     assert made.count("MatMulInteger") == 1
     assert made.count("DynamicQuantizeLinear") == (granularity == "tensor")
     verified = json.loads(ptq("verify --json").out)
@@ -112,7 +112,7 @@ def test_a_convolution_is_dynamic_where_an_override_asks_for_it(network: Path, p
         "--set evaluation.latency=false"
     )
     assert found.status == 0, found.err
-    assert operators(network / "ptq-run/model.int8.onnx").count("ConvInteger") == 1
+    assert operators(network / "ptq-run/model_dynamic.onnx").count("ConvInteger") == 1
     verified = json.loads(ptq("verify --random-inputs --json").out)
     assert next(item["kernel"] for item in verified["operators"] if item["name"] == "conv") == "ConvInteger"
 

@@ -51,8 +51,8 @@ def test_an_lstm_whose_integers_lose_a_signal_gets_another_form(speech: Path, pt
     assert re.search(r"below 20 dB: improving it, (some|about \d+) .*; --recover none skips this", made.err)
     assert "recurrent layers: " in made.err and "below 20 dB" not in plain.err.partition("warning")[0]
     assert worst_output(ptq, "plain", "powers.npz") < 20.0 <= worst_output(ptq, "better", "powers.npz")
-    assert lstm_operators(speech / "plain/model.int8.onnx") == ["DynamicQuantizeLSTM"] * 2
-    assert "LSTM" in lstm_operators(speech / "better/model.int8.onnx")
+    assert lstm_operators(speech / "plain/model_int8.onnx") == ["DynamicQuantizeLSTM"] * 2
+    assert "LSTM" in lstm_operators(speech / "better/model_int8.onnx")
     layers = json.loads((speech / "better/report.json").read_text())["layers"]
     reasons = {layer["name"]: layer["reason"] for layer in layers if layer["op"] == "LSTM"}
     assert any("integers cost the outputs more than they save time" in why for why in reasons.values()), (
@@ -61,7 +61,7 @@ def test_an_lstm_whose_integers_lose_a_signal_gets_another_form(speech: Path, pt
 
     # An export reads the data again, and makes the same file; without them it makes what it can.
     assert ptq("export --run better --output again.onnx").status == 0
-    assert (speech / "again.onnx").read_bytes() == (speech / "better/model.int8.onnx").read_bytes()
+    assert (speech / "again.onnx").read_bytes() == (speech / "better/model_int8.onnx").read_bytes()
     (speech / "powers.npz").unlink()
     without = ptq("export --run better --output without.onnx")
     assert without.status == 0
@@ -73,13 +73,13 @@ def test_a_model_that_is_good_enough_stays_as_it_is(speech: Path, ptq: Any) -> N
     for name, words in (("plain", "--recover none"), ("default", "")):
         made = ptq(f"quantize rnn.onnx --data noise.npz --run {name} {words}")
         assert made.status == 0 and "improving" not in made.err
-    plain, default = (onnx.load(speech / name / "model.int8.onnx").graph for name in ("plain", "default"))
+    plain, default = (onnx.load(speech / name / "model_int8.onnx").graph for name in ("plain", "default"))
     assert plain.SerializeToString(deterministic=True) == default.SerializeToString(deterministic=True)
 
 
 def test_an_lstm_with_activations_in_float_multiplies_its_integers_as_floats(speech: Path, ptq: Any) -> None:
     (speech / "ptq.toml").write_text('[[override]]\nop = "LSTM"\nactivations = { mode = "float" }\n')
     assert ptq("quantize rnn.onnx --data noise.npz --run floats").status == 0
-    path = speech / "floats/model.int8.onnx"
+    path = speech / "floats/model_int8.onnx"
     assert lstm_operators(path) == ["LSTM"] * 2
     assert path.stat().st_size < 0.4 * (speech / "floats/model.float.onnx").stat().st_size

@@ -73,7 +73,7 @@ def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) ->
     )
     named = ("top1", F1, "own.py:margin", "own.py:Mean", "class_accuracy")
     words = "evaluate" + "".join(f" --metric {name}" for name in named)
-    outcome = ptq(words + " --model ptq-run/model.int8.onnx --eval-data eval.npz --recipe ptq.toml")
+    outcome = ptq(words + " --model ptq-run/model_int8.onnx --eval-data eval.npz --recipe ptq.toml")
     assert outcome.status == 0, outcome
     found = by_name(report_of(folder))
     assert list(found)[:5] == ["top1", "margin", "Mean", "class_accuracy", "micro"]
@@ -90,7 +90,7 @@ def test_metrics_by_name_of_torchmetrics_and_ones_own(folder: Path, ptq: Any) ->
 def test_several_models_have_a_column_and_a_report_each(folder: Path, ptq: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("COLUMNS", "160")
     assert ptq("export --onnx --amax max -o max.onnx").status == 0
-    shutil.copy("ptq-run/model.int8.onnx", "auto.onnx")
+    shutil.copy("ptq-run/model_int8.onnx", "auto.onnx")
     assert ptq("evaluate auto.onnx --max-drop top1=0.5").status == 0
     alone = without_times(folder, "ptq-run")
     outcome = ptq("evaluate --model auto.onnx --model max.onnx --max-drop top1=0.5")
@@ -158,13 +158,13 @@ def test_another_checkpoint_is_passed_over(folder: Path, ptq: Any, odd: str) -> 
     table("""
     --metric top1[logits] | PTQ-METRIC-001 | the model has no output 'logits' | scores
     --max-latency-ratio 0 | PTQ-GATE-001 | --max-latency-ratio 0 is not a valid ratio | 0.8
-    --model ptq-run/model.int8.onnx --model copy/model.int8.onnx | PTQ-USAGE-001 | 'model.int8' | name
+    --model ptq-run/model_int8.onnx --model copy/model_int8.onnx | PTQ-USAGE-001 | 'model_int8' | name
 """),
 )
 def test_what_cannot_be_measured_is_refused(folder, refuse, words, code, says, hint):
     (folder / "own.py").write_text(OWN)
     (folder / "copy").mkdir(exist_ok=True)
-    shutil.copy("ptq-run/model.int8.onnx", "copy/model.int8.onnx")
+    shutil.copy("ptq-run/model_int8.onnx", "copy/model_int8.onnx")
     refuse(f"evaluate {words}", code, says, hint=hint or None)
 
 

@@ -52,7 +52,7 @@ CASES = {
     "more shards than batches": (9, EVALUATE),
     "metrics of one's own": (3, f"{EVALUATE} {OWN}"),
     "a limit": (2, f"{EVALUATE} --max-drop top1=0.5 --min sqnr_db=90"),
-    "several models": (2, f"{EVALUATE} --model ptq-run/model.int8.onnx --model other.onnx"),
+    "several models": (2, f"{EVALUATE} --model ptq-run/model_int8.onnx --model other.onnx"),
     "fewer samples": (2, f"{EVALUATE} --eval-samples 11"),
 }
 
@@ -63,7 +63,7 @@ def test_merged_shards_are_the_report_of_one_process(folder: Path, ptq: Any, cou
     assert ptq("export --amax max --output other.onnx").status == 0
     one = ptq(words)
     several = "other.onnx" in words
-    runs = [Path("ptq-run/model.int8"), Path("ptq-run/other")] if several else [Path("ptq-run")]
+    runs = [Path("ptq-run/model_int8"), Path("ptq-run/other")] if several else [Path("ptq-run")]
     expected = [reports(run) for run in runs]
     for run in runs:
         (folder / run / "report.json").write_text("{}")

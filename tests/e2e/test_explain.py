@@ -90,11 +90,11 @@ def test_the_scale_is_the_exported_one(folder: Path, ptq: Any) -> None:
 
     constants = {
         item.name: numpy_helper.to_array(item)
-        for item in onnx.load("ptq-run/model.int8.onnx").graph.initializer
+        for item in onnx.load("ptq-run/model_int8.onnx").graph.initializer
     }
     node = next(
         node
-        for node in onnx.load("ptq-run/model.int8.onnx").graph.node
+        for node in onnx.load("ptq-run/model_int8.onnx").graph.node
         if node.op_type == "QuantizeLinear" and node.input[0] == "x"
     )
     assert found["tensor"]["chosen"] == "mse"

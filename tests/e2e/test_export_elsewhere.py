@@ -24,7 +24,7 @@ def change_metadata(path: Path, changes: dict[str, str | None]) -> None:
 
 @pytest.mark.parametrize("flags", FLAGS)
 def test_an_export_elsewhere_does_not_change_a_later_one(folder: Path, ptq: Any, flags: str) -> None:
-    own, recipe = folder / "ptq-run/model.int8.onnx", folder / "ptq-run/recipe.toml"
+    own, recipe = folder / "ptq-run/model_int8.onnx", folder / "ptq-run/recipe.toml"
     before = own.read_bytes(), recipe.read_bytes()
     assert ptq(f"export {flags} -o other.onnx").status == 0
     assert (own.read_bytes(), recipe.read_bytes()) == before
@@ -35,7 +35,7 @@ def test_an_export_elsewhere_does_not_change_a_later_one(folder: Path, ptq: Any,
 
 @pytest.mark.parametrize("flags", FLAGS)
 def test_reset_leaves_the_settings_of_earlier_exports_out(folder: Path, ptq: Any, flags: str) -> None:
-    own, recipe = folder / "ptq-run/model.int8.onnx", folder / "ptq-run/recipe.toml"
+    own, recipe = folder / "ptq-run/model_int8.onnx", folder / "ptq-run/recipe.toml"
     before = own.read_bytes(), recipe.read_bytes()
     assert ptq(f"export {flags}").status == 0
     changed = RunDirectory(folder / "ptq-run").quantized_model
@@ -46,11 +46,11 @@ def test_reset_leaves_the_settings_of_earlier_exports_out(folder: Path, ptq: Any
 
 
 def test_the_run_s_own_model_by_name_is_the_run_s_own_model(folder: Path, ptq: Any) -> None:
-    assert ptq("export --weight-bits 2 -o ./ptq-run/../ptq-run/model.int8.onnx").status == 0
+    assert ptq("export --weight-bits 2 -o ./ptq-run/../ptq-run/model_int8.onnx").status == 0
     assert tomllib.loads((folder / "ptq-run/recipe.toml").read_text())["weights"]["bits"] == 2
     assert ptq("verify --json").status == 0
     assert ptq("export").status == 0
-    assert not (folder / "ptq-run/model.int8.onnx").exists()
+    assert not (folder / "ptq-run/model_int8.onnx").exists()
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_the_report_of_a_model_of_an_earlier_version_says_that_the_recipe_has_ot
 )
 def test_damaged_metadata_are_refused(folder: Path, refuse: Any, key: str, value: str) -> None:
     usual = {"ptq.weights": "{}", "ptq.activations": "{}"}
-    change_metadata(folder / "ptq-run/model.int8.onnx", {**usual, key: value})
-    refuse("evaluate --eval-data eval.npz", "PTQ-FILE-001", "'model.int8.onnx' has damaged metadata")
+    change_metadata(folder / "ptq-run/model_int8.onnx", {**usual, key: value})
+    refuse("evaluate --eval-data eval.npz", "PTQ-FILE-001", "'model_int8.onnx' has damaged metadata")
 
 
 def test_the_next_step_evaluates_what_was_exported(folder: Path, ptq: Any) -> None:

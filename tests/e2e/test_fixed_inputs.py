@@ -56,12 +56,12 @@ def test_every_verb(folder: Path, ptq: Ptq) -> None:
     assert "equals the file's exactly" in told
     for words in ("export --onnx", "evaluate --eval-data calib.npz", "analyze", "verify"):
         assert ptq(words).status == 0, words
-    assert "If" not in operators("ptq-run/model.float.onnx") + operators("ptq-run/model.int8.onnx")
-    for name in ("model.float.onnx", "model.int8.onnx"):
+    assert "If" not in operators("ptq-run/model.float.onnx") + operators("ptq-run/model_int8.onnx")
+    for name in ("model.float.onnx", "model_int8.onnx"):
         metadata = {item.key: item.value for item in onnx.load(f"ptq-run/{name}").metadata_props}
         assert metadata["ptq.inputs"] == '{"sr": 16000}'
     assert "[model.inputs]\nsr = 16000" in Path("ptq-run/recipe.toml").read_text()
-    assert ptq(f"bench voice.onnx ptq-run/model.int8.onnx {fixed} --runs 3").status == 0
+    assert ptq(f"bench voice.onnx ptq-run/model_int8.onnx {fixed} --runs 3").status == 0
     assert ptq(f"verify {fixed}").status == 0
     assert ptq("verify --set model.inputs.sr=8000").status == 2
     with pytest.raises(StaleCalibrationError, match=r"'input' was {'sr': 16000}"):

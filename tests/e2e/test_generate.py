@@ -74,7 +74,7 @@ def test_each_model_goes_on_behind_its_own_caches(folder: Path, ptq: Any) -> Non
     assert made.status == 0, made.err
 
     prompts = np.load("b.npz")["input_ids"]
-    one, other = (continued(f"ptq-run/model.{name}.onnx", prompts, ADDED) for name in ("float", "int8"))
+    one, other = (continued(f"ptq-run/model{name}.onnx", prompts, ADDED) for name in (".float", "_int8"))
     found = report(folder)
     told, measured = found["generation"], metric(found)
     firsts = [int(np.argmax(row)) if row.any() else None for row in one != other]
@@ -110,7 +110,7 @@ def test_whole_sequences_grow_and_the_first_difference_is_where_a_row_was_change
     )
 
     # Behind token 10 the changed model says 20.
-    model = onnx.load("ptq-run/model.int8.onnx")
+    model = onnx.load("ptq-run/model_int8.onnx")
     (weight,) = (
         item
         for item in model.graph.initializer

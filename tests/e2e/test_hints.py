@@ -70,8 +70,8 @@ def test_the_flags_of_a_hint_are_what_was_missing(words, code, hint, data, ptq):
         (
             "verify model.onnx",
             "PTQ-MODEL-008",
-            "ptq-run/model.int8.onnx",
-            ("verify ptq-run/model.int8.onnx",),
+            "ptq-run/model_int8.onnx",
+            ("verify ptq-run/model_int8.onnx",),
         ),
         (
             "export --exclude 'head.*'",

@@ -39,7 +39,7 @@ def test_without_the_simulator_a_model_is_written_and_verify_says_what_is_unprov
     made = ptq(QUANTIZE)
     assert made.status == 0, made.err
     assert "quantized 5 of 5 layers for qnn" in made.out and "integer kernels" not in made.out
-    graph = onnx.load(folder / "ptq-run/model.int8.onnx").graph
+    graph = onnx.load(folder / "ptq-run/model_int8.onnx").graph
     assert graph.input[0].type.tensor_type.shape.dim[0].dim_value == 1
 
     proof = ptq("verify")
@@ -80,4 +80,4 @@ def test_16_bits_are_an_override_that_pairs_convert(folder, ptq):
     assert made.status == 0, made.err
     values = json.loads(ptq("verify --json").out)
     assert (values["verdict"], values["opset"], values["integer_share"]) == ("pass", 21, 1.0)
-    assert ".uint16/QuantizeLinear" in str(onnx.load(folder / "ptq-run/model.int8.onnx").graph.node)
+    assert ".uint16/QuantizeLinear" in str(onnx.load(folder / "ptq-run/model_int8.onnx").graph.node)

@@ -94,7 +94,7 @@ def test_a_document_that_is_not_there_is_refused(refuse: Refuse) -> None:
 
 
 def test_onnx_runtime_prints_nothing_on_stdout(folder: Path, ptq: Ptq) -> None:
-    path = folder / "ptq-run/model.int8.onnx"
+    path = folder / "ptq-run/model_int8.onnx"
     content = path.read_bytes()
     # An operator that is no UTF-8: ONNX Runtime's Python layer would say so on stdout, and try again.
     path.write_bytes(content.replace(b"QuantizeLinear", b"QuantizeL\xffnear"))

@@ -17,7 +17,7 @@ from tests.e2e.conftest import Ptq, Refuse
 from tests.large_models import write_large
 
 WIDTH, LAYERS = 64, 5
-FLOAT, INT8 = "ptq-run/model.float.onnx", "ptq-run/model.int8.onnx"
+FLOAT, INT8 = "ptq-run/model.float.onnx", "ptq-run/model_int8.onnx"
 CALIBRATE = "calibrate large.onnx --data x.npz"
 QUANTIZE = "quantize large.onnx --prefer accuracy --data x.npz --eval-data x.npz --set run.evaluate=true"
 
@@ -101,18 +101,18 @@ def test_weights_alone_are_written_as_they_are_decided(large, ptq, monkeypatch):
     assert WIDTH * WIDTH // 2 not in written
     places = [
         {entry.key: entry.value for entry in item.external_data}
-        for item in onnx.load("one/model.w4.onnx", load_external_data=False).graph.initializer
+        for item in onnx.load("one/model_q4.onnx", load_external_data=False).graph.initializer
         if item.data_type == onnx.TensorProto.INT4
     ]
     # Two layers share a weight, each with a constant of its own in one place of the file.
     assert len(places) == LAYERS + 1
     assert len({place["offset"] for place in places}) == LAYERS
-    assert Path("one/model.w4.onnx.data").stat().st_size == LAYERS * 4096 - 2048
-    assert ptq("verify one/model.w4.onnx").status == 0
+    assert Path("one/model_q4.onnx.data").stat().st_size == LAYERS * 4096 - 2048
+    assert ptq("verify one/model_q4.onnx").status == 0
     monkeypatch.undo()
     monkeypatch.chdir(large)
     assert ptq(f"{words} --run two").status == 0
-    one, two = constants("one/model.w4.onnx"), constants("two/model.w4.onnx")
+    one, two = constants("one/model_q4.onnx"), constants("two/model_q4.onnx")
     assert one.keys() == two.keys()
     assert all(one[name].tobytes() == two[name].tobytes() for name in one)
     assert not list(large.rglob(".*"))
@@ -124,8 +124,8 @@ def test_weights_that_stay_floats_on_a_grid_are_kept_apart_too(large, ptq, monke
     monkeypatch.undo()
     monkeypatch.chdir(large)
     assert ptq(f"{words} --run two").status == 0
-    assert Path("one/model.int8.onnx.data").stat().st_size >= LAYERS * WIDTH * WIDTH * 4
-    one, two = constants("one/model.int8.onnx"), constants("two/model.int8.onnx")
+    assert Path("one/model_int8.onnx.data").stat().st_size >= LAYERS * WIDTH * WIDTH * 4
+    one, two = constants("one/model_int8.onnx"), constants("two/model_int8.onnx")
     assert one.keys() == two.keys()
     assert all(one[name].tobytes() == two[name].tobytes() for name in one)
 
@@ -139,7 +139,7 @@ def test_a_model_given_by_pytorch_is_kept_so_too(folder, ptq, monkeypatch):
     )
     assert outcome.status == 0, outcome.err
     assert Path("pt/model.float.onnx.data").stat().st_size > 800
-    assert Path("pt/model.int8.onnx.data").exists()
+    assert Path("pt/model_int8.onnx.data").exists()
 
 
 def test_shards_are_merged(large: Path, ptq: Ptq) -> None:
@@ -215,10 +215,10 @@ def test_data_that_are_missing_or_short_are_named(large: Path, ptq: Ptq, refuse:
     data = Path(f"{INT8}.data")
     content = data.read_bytes()
     data.write_bytes(content[:-1])
-    refuse("evaluate --eval-data x.npz", "PTQ-MODEL-001", "'model.int8.onnx.data' is too short: 1 bytes of")
+    refuse("evaluate --eval-data x.npz", "PTQ-MODEL-001", "'model_int8.onnx.data' is too short: 1 bytes of")
     data.unlink()
     refuse(
-        "evaluate --eval-data x.npz", "PTQ-MODEL-001", "the data file 'model.int8.onnx.data'", "is missing"
+        "evaluate --eval-data x.npz", "PTQ-MODEL-001", "the data file 'model_int8.onnx.data'", "is missing"
     )
     Path(f"{FLOAT}.data").unlink()
     refuse("export", "PTQ-MODEL-001", "the data file 'model.float.onnx.data'", "is missing")

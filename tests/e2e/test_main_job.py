@@ -47,16 +47,16 @@ def test_calibrate_export_evaluate_lose_at_most_one_point(finished_cifar: Path) 
 
 
 def test_every_convolution_runs_as_an_integer_kernel(finished_cifar: Path) -> None:
-    kernels = count_kernels(finished_cifar / "ptq-run/model.int8.onnx")
+    kernels = count_kernels(finished_cifar / "ptq-run/model_int8.onnx")
     assert kernels.integer["Conv"] == 25
     assert kernels.floating["Conv"] == 0
 
 
 def test_the_int8_file_is_at_most_36_percent_of_the_float_file(finished_cifar: Path) -> None:
     sizes = {
-        name: (finished_cifar / f"ptq-run/model.{name}.onnx").stat().st_size for name in ("int8", "float")
+        name: (finished_cifar / f"ptq-run/model{name}.onnx").stat().st_size for name in ("_int8", ".float")
     }
-    assert sizes["int8"] <= 0.36 * sizes["float"]
+    assert sizes["_int8"] <= 0.36 * sizes[".float"]
 
 
 def test_quantize_with_arrays_writes_the_output_and_evaluates_nothing(digits: Path, ptq: Any) -> None:
@@ -96,7 +96,7 @@ def test_every_format_of_the_transformer_gives_the_same_model(digits, ptq, expec
     run = digits / f"{model}.run"
     # The float models are one model; the quantized ones are within what eight bits cost.
     np.testing.assert_allclose(outputs(run / "model.float.onnx", samples), expected, atol=1e-4)
-    quantized = outputs(run / "model.int8.onnx", samples)
+    quantized = outputs(run / "model_int8.onnx", samples)
     assert np.mean(quantized.argmax(1) == expected.argmax(1)) >= 0.95
     noise = np.square(quantized - expected).sum()
     assert 10 * np.log10(np.square(expected).sum() / noise) > 20
@@ -110,7 +110,7 @@ def test_the_python_verbs_return_values_and_print_nothing(digits, capfd):
     evaluated = ptq_cli.evaluate(run="python", max_drop={"top1": 0.01})
     top1 = evaluated.report.metrics[0]
     assert calibrated.samples == 320
-    assert exported.output == Path("python/model.int8.onnx")
+    assert exported.output == Path("python/model_int8.onnx")
     assert (evaluated.report.verdict, evaluated.report.evaluation.samples) == ("pass", 1000)
     assert top1.float_value is not None and top1.float_value >= 0.7
     assert top1.drop is not None and top1.drop <= 0.01

@@ -73,7 +73,7 @@ def test_ranges_are_those_of_the_values_whatever_they_are(light: Path, ptq: Any,
     assert ("note: 'x' was at most 2^-110" in outcome.out) == (0 < np.abs(x).max() <= 2.0**-110)
     for method in METHODS:
         assert ptq(f"export --run run --amax {method}").status == 0
-        scale, zero_point = input_parameters(light / "run/model.int8.onnx")
+        scale, zero_point = input_parameters(light / "run/model_int8.onnx")
         assert np.isfinite(scale) and scale > 0
         if np.abs(x).max() <= 2.0**-110:
             assert scale == 1.0

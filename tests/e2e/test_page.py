@@ -153,7 +153,7 @@ def test_the_command_on_the_page_makes_it_again(folder: Path, ptq: Any, flags: s
     assert ptq(f"export {flags}").status == 0
     assert ptq("evaluate --eval-samples 12 --min sqnr_db=10").status == 0
     # Its name says what its weights are.
-    (file,) = (path for path in (folder / "ptq-run").glob("model.*.onnx") if "float" not in path.name)
+    (file,) = (path for path in (folder / "ptq-run").glob("model_*.onnx"))
     text, model = page_of(folder / "ptq-run"), file.read_bytes()
     (command,) = re.findall(r"<code>(ptq quantize [^<]*)</code>", text)
     shutil.copytree(folder / "ptq-run", folder / "kept")
@@ -191,7 +191,7 @@ def test_each_of_several_models_has_its_page(folder: Path, ptq: Any) -> None:
     ("lost", "says"),
     [
         (("calibration.safetensors",), "No histograms: 'ptq-run/calibration.safetensors' does not exist"),
-        (("model.int8.onnx",), "No histograms: 'model.int8.onnx' of the report is not in the run directory"),
+        (("model_int8.onnx",), "No histograms: 'model_int8.onnx' of the report is not in the run directory"),
         (("report.toml",), "The settings behind this report are not in the run directory."),
         (("details.json",), ""),
         (("model.float.onnx", "calibration.safetensors", "details.json", "report.toml"), "No histograms"),
@@ -280,7 +280,7 @@ def test_a_layer_called_script_is_a_text_in_every_format(hostile: Path, ptq: Any
     words = f"{QUANTIZE.format('hostile.onnx', 'h')} --min sqnr_db=1"
     outcomes = [ptq(words), ptq("analyze --samples 8 --run h"), ptq("inspect hostile.onnx")]
     outcomes += [ptq("inspect --run h"), ptq("gate h/report.json"), ptq("report --run h")]
-    outcomes += [ptq("report h/report.json h/report.json"), ptq("verify h/model.int8.onnx")]
+    outcomes += [ptq("report h/report.json h/report.json"), ptq("verify h/model_int8.onnx")]
     outcomes += [
         ptq("export --float hostile.onnx -o p.onnx"),
         ptq("export --exclude *Gemm --run h -o e.onnx"),

@@ -73,7 +73,7 @@ def test_plugins_are_used_end_to_end(folder: Path, ptq: Ptq) -> None:
     assert (report["target"], report["versions"][PACKAGE]) == ("sample-npu", "0.3")
     assert report["amax"]["method"] == "most, weights by most"
     # The target's table has one scale per weight.
-    model = onnx.load(folder / "ptq-run/model.int8.onnx")
+    model = onnx.load(folder / "ptq-run/model_int8.onnx")
     scales = [item for item in model.graph.initializer if "weight" in item.name and "scale" in item.name]
     assert scales and all(numpy_helper.to_array(item).ndim == 0 for item in scales)
     # A later command finds the target by what the file says.

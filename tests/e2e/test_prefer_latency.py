@@ -103,10 +103,10 @@ def test_what_cannot_be_decided_keeps_all_in_integers_and_says_so(
     (folder / "slow.json").write_text(json.dumps({**json.loads(written(profile, 10.0, 30.0)), **change}))
     slow = read_document(MachineProfile, folder / "slow.json")
     monkeypatch.setattr("ptq_cli.latency.measure_profile.profile_here", lambda *_, **__: slow)
-    before = (folder / "ptq-run/model.int8.onnx").read_bytes()
+    before = (folder / "ptq-run/model_int8.onnx").read_bytes()
     outcome = ptq("export --prefer latency")
     assert outcome.status == 0 and f"warning: layers were not placed by latency: {said}" in outcome.out
-    assert (folder / "ptq-run/model.int8.onnx").read_bytes() == before
+    assert (folder / "ptq-run/model_int8.onnx").read_bytes() == before
 
 
 def test_size_quantizes_what_saves_neither_bytes_nor_time(tmp_path, ptq, monkeypatch):

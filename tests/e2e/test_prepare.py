@@ -103,7 +103,7 @@ def test_an_old_model_is_quantized_and_its_conversion_told(block: Path, ptq: Ptq
     assert re.search(EQUAL, outcome.out)
     assert "note: converted from opset 11 to 20" in outcome.out
     assert ptq("export --onnx --run old").status == 0
-    operators = [node.op_type for node in onnx.load("old/model.int8.onnx").graph.node]
+    operators = [node.op_type for node in onnx.load("old/model_int8.onnx").graph.node]
     assert operators.count("QuantizeLinear") == 2 and operators[-2:] == ["Gelu", "Relu"]
 
 
@@ -113,7 +113,7 @@ def test_pairs_that_a_model_holds_are_kept(folder: Path, ptq: Ptq) -> None:
     outcome = ptq("quantize half.onnx --data x.npy --run half")
     assert outcome.status == 0, outcome.err
     assert "note: 3 nodes already quantize or dequantize, and are kept as they are" in outcome.out
-    operators = [node.op_type for node in onnx.load("half/model.int8.onnx").graph.node]
+    operators = [node.op_type for node in onnx.load("half/model_int8.onnx").graph.node]
     assert operators.count("QuantizeLinear") == 2
     assert "already quantized: " in ptq("inspect half.onnx --json").out
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ptq_cli.recipe.recipe_layers import preset_names
+from ptq_cli.recipe.recipe_layers import SAME_AS, preset_names
 from tests.e2e.conftest import Ptq
 
 SAMPLES = ("cifar10_cnn", "spoken_digits_transformer")
@@ -20,6 +20,7 @@ LEAST = {  # SQNR in dB; on the whole sets they are 2 to 4 higher
     "dorefa_w4a8": 14.0,
     "codebook_w4": 14.0,
     "dynamic_int8": 30.0,
+    "w8a16": 30.0,
 }
 RECOVERING = ("scaled_w4a4",)  # ``test_recover.py`` has what they do besides, which takes long
 FOR_TENSORRT = ("int8", "fp8", "int4_awq", "nvfp4")  # ``test_tensorrt.py`` has these
@@ -39,7 +40,7 @@ def sample(request: pytest.FixtureRequest, samples: Path, monkeypatch: pytest.Mo
 
 def exported_and_evaluated(ptq, flags, recover=""):
     """Return each preset's export and metrics; the float model runs once for all of them."""
-    assert {*LEAST, *FOR_TENSORRT, *IN_BLOCKS} == set(preset_names())
+    assert {*LEAST, *FOR_TENSORRT, *IN_BLOCKS, *SAME_AS} == set(preset_names())
     exports: dict[str, dict[str, Any]] = {}
     for preset in LEAST:
         words = recover if preset in RECOVERING else ""
@@ -72,7 +73,8 @@ def test_every_preset_keeps_what_the_model_knows(sample, request, ptq):
         # Convolutions find no ranges at each run.
         share = 1.0 if preset == "dynamic_int8" and sample.name == "cifar10_cnn" else share
         assert export["bytes"] < share * export["float_bytes"], preset
-        assert (export["kernels"]["floating"]["Gemm"] == 0) is (preset != "codebook_w4")
+        in_float = preset in ("codebook_w4", "w8a16")
+        assert (export["kernels"]["floating"]["Gemm"] > 0) is in_float
 
 
 def test_every_preset_loses_at_most_one_point_on_all_data(sample: Path, ptq: Any) -> None:

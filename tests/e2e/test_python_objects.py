@@ -69,7 +69,7 @@ def test_labels_of_a_loader_serve_the_evaluation(proto: onnx.ModelProto) -> None
     assert result.evaluation is not None and result.evaluation.report.metrics[0].name == "top1"
     assert ptq_cli.evaluate(data=loader, metric=["top1"]).report.evaluation.samples == 10
     assert ptq_cli.analyze(data=loader).analysis.samples.count == 10
-    quantized = onnx.load("ptq-run/model.int8.onnx")
+    quantized = onnx.load("ptq-run/model_int8.onnx")
     assert ptq_cli.verify(quantized, data=loader).comparison is not None
 
 

@@ -71,7 +71,7 @@ activations = { quantizer = "step", step = 0.25 }
     values = exported(ptq, "--recipe mixed.toml")
     assert values["weights"] == {"centers (16), 4 bits": 1, "scaled, 4 bits": 1}
     assert values["overridden"] == ["relu", "fc.weight"]
-    types = {item.name: item.data_type for item in onnx.load("ptq-run/model.w4.onnx").graph.initializer}
+    types = {item.name: item.data_type for item in onnx.load("ptq-run/model_w4.onnx").graph.initializer}
     assert types["conv.weight.indices"] == TensorProto.UINT4
     assert types["fc.weight.quantized"] == TensorProto.INT4
     assert types["conv.bias"] == TensorProto.FLOAT, "a bias beside a codebook stays as it is"
@@ -86,10 +86,10 @@ def test_a_later_export_goes_on_from_the_recipe_of_the_run(folder: Path, ptq: An
         "quantizer": "dorefa",
         "bits": 3,
     }
-    assert not (folder / "ptq-run/model.int8.onnx").exists(), "who reads it would get the earlier model"
-    content = (folder / "ptq-run/model.w3.onnx").read_bytes()
+    assert not (folder / "ptq-run/model_int8.onnx").exists(), "who reads it would get the earlier model"
+    content = (folder / "ptq-run/model_w3a8.onnx").read_bytes()
     assert exported(ptq, "")["weights"] == {"dorefa, 3 bits": 2}
-    assert (folder / "ptq-run/model.w3.onnx").read_bytes() == content
+    assert (folder / "ptq-run/model_w3a8.onnx").read_bytes() == content
     assert exported(ptq, "--weight-bits 4")["weights"] == {"dorefa, 4 bits": 2}
     assert exported(ptq, "--preset step_w8a8")["activations"] == {"step": 3}
     assert exported(ptq, "--set weights.quantizer=scaled --set activations.quantizer=scaled")["weights"] == {
@@ -108,7 +108,7 @@ def test_each_preset_works_on_a_calibration_that_is_there(folder: Path, ptq: Any
 
 def test_damaged_metadata_is_refused(folder: Path, ptq: Any, refuse: Any) -> None:
     exported(ptq, FAMILIES["centers"])
-    path = folder / "ptq-run/model.w4.onnx"
+    path = folder / "ptq-run/model_w4.onnx"
     model = onnx.load(path)
     (layers,) = (item for item in model.metadata_props if item.key == "ptq.layers")
     for damaged in ("[", "[]", '{"a reason": 7}', '{"a reason": [7]}', "[" * 100_000):

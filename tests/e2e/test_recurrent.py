@@ -39,7 +39,7 @@ def test_they_are_quantized_without_a_calibration(recurrent: Path, ptq: Any) -> 
     said = made.out + made.err
     assert "measured no activations: none needs a range" in said and "1 LSTM" in said
     assert "note: 1 layer runs in float with integer weights; ptq inspect says why" in said
-    sizes = [(recurrent / f"small/model.{kind}.onnx").stat().st_size for kind in ("int8", "float")]
+    sizes = [(recurrent / f"small/model{kind}.onnx").stat().st_size for kind in ("_int8", ".float")]
     assert sizes[0] / sizes[1] < 0.30
     report = json.loads(ptq("evaluate --run small --eval-data noise.npz --json").out)
     metrics = {item["name"]: item["quantized_value"] for item in report["metrics"]}
@@ -51,7 +51,7 @@ def test_they_are_quantized_without_a_calibration(recurrent: Path, ptq: Any) -> 
     assert layers["last"]["placement"] == "float" and "no integer GRU" in layers["last"]["reason"]
     assert 0.5 < checked["integer_share"] < 1.0
 
-    shown = ptq("inspect small/model.int8.onnx --all").out
+    shown = ptq("inspect small/model_int8.onnx --all").out
     assert "uint8 x int8" in shown and "float x int8" in shown and "layers are quantized" in shown
 
     found = json.loads(ptq("analyze --run small --eval-data noise.npz --json").out)
@@ -75,7 +75,7 @@ def test_weights_that_are_products_of_integers_are_not_quantized_again(recurrent
         ).status
         == 0
     )
-    kinds = {node.op_type for node in onnx.load("small/model.int8.onnx").graph.node}
+    kinds = {node.op_type for node in onnx.load("small/model_int8.onnx").graph.node}
     assert {"Cast", "Mul", "GRU"} <= kinds and "DynamicQuantizeLSTM" not in kinds
     said = "the model is already quantized: the weights of GRU 'last' are integers"
-    refuse("calibrate small/model.int8.onnx --data noise.npz --run again", "PTQ-PLAN-001", said)
+    refuse("calibrate small/model_int8.onnx --data noise.npz --run again", "PTQ-PLAN-001", said)

@@ -13,7 +13,7 @@ MODELS = {"ONNX": "model.onnx", "PyTorch": "model.pt --arch model.py:build"}
 def read_all(run: Path) -> dict[str, bytes]:
     report = json.loads((run / "report.json").read_text())
     del report["times"]
-    names = ("calibration.safetensors", "model.float.onnx", "model.int8.onnx", "recipe.toml", "junit.xml")
+    names = ("calibration.safetensors", "model.float.onnx", "model_int8.onnx", "recipe.toml", "junit.xml")
     return {name: (run / name).read_bytes() for name in names} | {"report": json.dumps(report).encode()}
 
 
@@ -36,7 +36,7 @@ def test_batch_size_and_threads_change_no_byte_of_the_statistics(folder: Path, p
         )
     ):
         assert ptq(f"quantize model.onnx --data calib.npz --run {number} {flags}").status == 0
-        for name in ("calibration.safetensors", "model.int8.onnx"):
+        for name in ("calibration.safetensors", "model_int8.onnx"):
             assert (folder / str(number) / name).read_bytes() == (folder / "0" / name).read_bytes(), flags
 
 
@@ -46,7 +46,7 @@ def test_a_run_directory_holds_these_files_and_no_other(folder: Path) -> None:
         "details.json",
         "junit.xml",
         "model.float.onnx",
-        "model.int8.onnx",
+        "model_int8.onnx",
         "recipe.toml",
         "report.html",
         "report.json",

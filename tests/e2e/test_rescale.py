@@ -88,7 +88,7 @@ def sqnr(run: str) -> float:
     given = Session(Path("model.onnx"), threads=1)
     shape = [size if size is not None else 32 for size in given.inputs[0].shape]
     batch = {"x": np.random.default_rng(9).standard_normal(shape).astype(np.float32)}
-    found = Session(Path(run) / "model.int8.onnx", threads=1).run(batch)
+    found = Session(Path(run) / "model_int8.onnx", threads=1).run(batch)
     return sqnr_of([noise_of(given.run(batch), found)])
 
 
@@ -135,7 +135,7 @@ def test_channels_get_factors_by_default_where_ranges_are_found_at_each_run_if_i
     (told,) = quantize(model, "default", **settings).calibration.rescaled
     assert (told.rung, told.kept) == ("smooth", True)
     named = quantize(model, "named", recover=["equalize", "smooth"], **settings).export.output.read_bytes()
-    assert Path("default/model.int8.onnx").read_bytes() == named
+    assert Path("default/model_int8.onnx").read_bytes() == named
     # A calibration with static ranges was made without it, and is exported all the same.
     quantize(model, "static")
     assert ptq_cli.export(run="static", **settings).output.exists()
@@ -151,7 +151,7 @@ def test_the_float_model_computes_the_same_and_both_files_say_what_was_done(quan
     )
     np.testing.assert_allclose(given, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
     (told,) = found.calibration.rescaled
-    for name in ("model.float.onnx", "model.int8.onnx"):
+    for name in ("model.float.onnx", "model_int8.onnx"):
         (item,) = json.loads(ir.load(Path("run") / name).metadata_props[MetadataKey.RESCALED])
         assert (item["rung"], item["kept"], item["sqnr_db"][1]) == ("equalize", True, round(told.after, 3))
 
@@ -229,7 +229,7 @@ def test_the_metric_that_the_recipe_limits_decides_before_the_sqnr(
     Path("gate.toml").write_text("[gate]\nmax_ratio = { mse = 1.02 }\n")
     told = []
     # Labels are what the model without factors says, or what the float model does.
-    for path in ("plain/model.int8.onnx", "model.onnx"):
+    for path in ("plain/model_int8.onnx", "model.onnx"):
         labels = Session(Path(path), threads=1).run({"x": samples})[0]
         np.savez("labeled.npz", x=samples, label=labels)
         words = {"recipe": "gate.toml", "data": "labeled.npz", "threads": 1, "run": "gated"}

@@ -29,7 +29,7 @@ def test_every_command_knows_the_operator(silu: Path, ptq: Any) -> None:
         "--set quantization.runtime_operators=true"
     )
     assert ptq(f"{words} --json").status == 0
-    assert "QuickGelu" in operators("ptq-run/model.int8.onnx")
+    assert "QuickGelu" in operators("ptq-run/model_int8.onnx")
     report = json.loads(Path("ptq-run/report.json").read_text())
     layers = {layer["op"]: layer for layer in report["layers"]}
     assert (layers["Conv"]["integer"], layers["Mul"]["integer"]) == (True, False)

@@ -23,7 +23,7 @@ REMEDY = "hint: ptq quantize writes weights whose sums are exact on every proces
 @pytest.fixture(autouse=True)
 def unsafe(folder: Path) -> None:
     """The run's quantized model with weights of 127 and of 64, as other tools and earlier versions write."""
-    model = onnx.load("ptq-run/model.int8.onnx")
+    model = onnx.load("ptq-run/model_int8.onnx")
     for name, value in (("unsafe", 127), ("safe", 64)):
         for tensor in model.graph.initializer:
             if tensor.data_type == onnx.TensorProto.INT8 and len(tensor.dims) > 1:

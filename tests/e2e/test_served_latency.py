@@ -93,7 +93,7 @@ def test_what_is_not_measured_says_why(folder: Path, ptq: Any) -> None:
 
 
 def test_a_model_in_which_nothing_is_quantized_is_no_faster_and_no_slower(folder: Path, ptq: Any) -> None:
-    plain, told = (onnx.load(f"ptq-run/model.{kind}.onnx") for kind in ("float", "int8"))
+    plain, told = (onnx.load(f"ptq-run/model{kind}.onnx") for kind in (".float", "_int8"))
     plain.metadata_props.extend(told.metadata_props)
     onnx.save(plain, "none.onnx")
     outcome = ptq("evaluate --model none.onnx --set evaluation.latency=true --set runtime.threads=1")

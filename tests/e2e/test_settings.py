@@ -12,7 +12,7 @@ RECIPE = '[model]\npath = "model.onnx"\n[calibration]\ndata = "calib.npz"\n'
 def test_a_run_s_recipe_repeats_the_run(folder: Path, ptq: Any) -> None:
     assert ptq("quantize model.onnx --data calib.npz --method max --samples 7 --run a").status == 0
     assert ptq("quantize --recipe a/recipe.toml --run b").status == 0
-    assert (folder / "a/model.int8.onnx").read_bytes() == (folder / "b/model.int8.onnx").read_bytes()
+    assert (folder / "a/model_int8.onnx").read_bytes() == (folder / "b/model_int8.onnx").read_bytes()
 
 
 def test_export_needs_no_flag_again_beside_a_recipe(folder: Path, ptq: Any) -> None:
@@ -48,9 +48,9 @@ def test_the_run_directory_alone_is_enough_to_export(folder, ptq, tmp_path, monk
     shutil.copytree(folder / "ptq-run", alone / "ptq-run")
     shutil.rmtree(folder / "ptq-run")
     monkeypatch.chdir(alone)
-    (alone / "ptq-run/model.int8.onnx").unlink()
+    (alone / "ptq-run/model_int8.onnx").unlink()
     assert ptq("export").status == 0
-    assert (alone / "ptq-run/model.int8.onnx").exists()
+    assert (alone / "ptq-run/model_int8.onnx").exists()
 
 
 def test_the_statistics_are_used_again_without_running_the_model(folder: Path, ptq: Any) -> None:
@@ -58,7 +58,7 @@ def test_the_statistics_are_used_again_without_running_the_model(folder: Path, p
     models = set()
     for flags in ("--amax max", "--amax percentile --set amax.percentile=99.9", "--set amax.percentile=90"):
         assert ptq(f"export --run ptq-run {flags}").status == 0
-        models.add((folder / "ptq-run/model.int8.onnx").read_bytes())
+        models.add((folder / "ptq-run/model_int8.onnx").read_bytes())
     assert len(models) == 3
     assert (folder / "ptq-run/calibration.safetensors").read_bytes() == calibration
     outcome = ptq("evaluate --json")

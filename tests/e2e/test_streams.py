@@ -124,8 +124,8 @@ def test_states_are_the_float_models_own_and_each_model_is_judged_on_its_own(pla
 
     data = np.load("b.npz")["x"]
     exact, own = in_turn("m.onnx", data)
-    free, _ = in_turn("ptq-run/model.int8.onnx", data)
-    forced, _ = in_turn("ptq-run/model.int8.onnx", data, own)
+    free, _ = in_turn("ptq-run/model_int8.onnx", data)
+    forced, _ = in_turn("ptq-run/model_int8.onnx", data, own)
     report = json.loads((place / "ptq-run/report.json").read_text())
     stream = report["stream"]
     (plain,) = (item for item in report["metrics"] if item["name"] == "sqnr_db")
@@ -193,8 +193,8 @@ def test_recordings_of_many_lengths_in_files_are_cut_from_rows_of_values(place: 
 def test_what_is_carried_holds_for_every_command(place: Path, ptq: Any) -> None:
     assert ptq("calibrate m.onnx --data a.npz --set data.carry.h_out=h --set data.steps=8").status == 0
     assert ptq("export --set recovery.rungs=round --prefer size").status == 0
-    for words in ("verify", "bench model.float.onnx model.int8.onnx --seconds 0.1"):
-        files = words.replace("model.", "ptq-run/model.")
+    for words in ("verify", "bench model.float.onnx model_int8.onnx --seconds 0.1"):
+        files = words.replace(" model", " ptq-run/model")
         assert ptq(files).status == 0, files
     made = ptq("analyze --eval-data b.npz --set data.steps=4 --json")
     assert made.status == 0, made.err

@@ -44,7 +44,7 @@ def typed(path: str) -> ir.Model:
 def test_fp8_is_written_as_modelopt_does(residual: Path, ptq: Any) -> None:
     outcome = ptq("quantize model.onnx --data x.npz --preset fp8 --eval-data x.npz --min sqnr_db=20 --json")
     assert outcome.status == 0, outcome
-    model = typed("ptq-run/model.fp8.onnx")
+    model = typed("ptq-run/model_fp8.onnx")
     assert model.opset_imports[""] >= 19
     assert [value.dtype for value in (*model.graph.inputs, *model.graph.outputs)] == [SINGLE, SINGLE]
     computed = {
@@ -96,7 +96,7 @@ def test_int8_is_symmetric_and_float16_besides(residual: Path, ptq: Any) -> None
     assert (
         ptq("quantize model.onnx --data x.npz --preset int8 --eval-data x.npz --min sqnr_db=25").status == 0
     )
-    model = typed("ptq-run/model.int8.onnx")
+    model = typed("ptq-run/model_int8f16.onnx")
     pairs = [node for node in model.graph if node.op_type == "QuantizeLinear"]
     for pair in pairs:
         scale, zero = (value.const_value for value in pair.inputs[1:3])
@@ -143,7 +143,7 @@ def test_nvfp4_is_written_as_modelopt_does(dense: Path, ptq: Any) -> None:
     assert outcome.status == 0, outcome
     warnings = json.loads(Path("ptq-run/report.json").read_text())["warnings"]
     assert "other_operators" in {item["code"] for item in warnings}
-    model = ir.load("ptq-run/model.fp4.onnx")
+    model = ir.load("ptq-run/model_fp4.onnx")
     assert model.opset_imports[""] == 23 and model.opset_imports["trt"] == 1
     nodes = {node.name: node for node in model.graph}
     for name in "ac":
@@ -187,7 +187,7 @@ def test_int4_awq_is_written_as_modelopt_does(tmp_path: Path, ptq: Any, monkeypa
     words = "quantize model.onnx --data x.npz --preset int4_awq --eval-data x.npz --min sqnr_db=15 --json"
     outcome = ptq(words)
     assert outcome.status == 0, outcome
-    model = typed("ptq-run/model.w4.onnx")
+    model = typed("ptq-run/model_q4f16.onnx")
     assert model.opset_imports[""] == 21
     nodes = {node.name: node for node in model.graph}
     pair = dequantized_by(nodes["a"].inputs[1])
@@ -241,7 +241,7 @@ def _dynamic(model: ir.Model) -> ir.Node:
 def test_each_broken_rule_of_nvfp4_is_named(dense: Path, ptq: Any) -> None:
     assert ptq("quantize model.onnx --data x.npz --preset nvfp4").status == 0
     target = load_target("tensorrt")
-    assert not list(target_faults(open_quantized(Path("ptq-run/model.fp4.onnx")), target))
+    assert not list(target_faults(open_quantized(Path("ptq-run/model_fp4.onnx")), target))
     for change, says in (
         (_as_blocks_of_8, "has blocks of 8, but the target expects 16"),
         (_along_the_outputs, "has blocks along axis 0, but the target expects the last one"),
@@ -249,7 +249,7 @@ def test_each_broken_rule_of_nvfp4_is_named(dense: Path, ptq: Any) -> None:
         (_of_another_type, "has scale_type 1, but the target expects 17"),
         (_with_a_float_factor, "one factor of MatMul 'a' is float4e2m1, and the other is not"),
     ):
-        model = open_quantized(Path("ptq-run/model.fp4.onnx"))
+        model = open_quantized(Path("ptq-run/model_fp4.onnx"))
         change(model)
         assert any(says in fault.text for fault in target_faults(model, target)), says
 

@@ -182,7 +182,7 @@ def test_work_is_done_although_nobody_reads_about_it(folder: Path) -> None:
     quantize = "quantize model.onnx --data calib.npz --prefer size --run new"
     words = f"{sys.executable} -m ptq_cli {quantize} 2>&1 | head -n 1"
     subprocess.run(words, cwd=folder, shell=True, check=True)
-    assert (folder / "new/model.int8.onnx").exists()
+    assert (folder / "new/model_int8.onnx").exists()
 
 
 @pytest.mark.parametrize(

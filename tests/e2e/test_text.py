@@ -75,7 +75,7 @@ def test_a_language_model_is_calibrated_and_judged_on_text(language, ptq, monkey
     measured = {metric["name"]: metric for metric in report["metrics"]}
     perplexity = measured["perplexity"]
     assert report["evaluation"]["samples"] == len(windows) == 15
-    for key, name in (("float_value", "model.float.onnx"), ("quantized_value", "model.int8.onnx")):
+    for key, name in (("float_value", "model.float.onnx"), ("quantized_value", "model_int8.onnx")):
         assert perplexity[key] == pytest.approx(perplexity_of(language / "ptq-run" / name, windows), rel=1e-6)
     gate = report["gates"][0]
     assert (gate["kind"], gate["value"], gate["passed"]) == ("max_ratio", perplexity["ratio"], True)

@@ -27,21 +27,21 @@ def test_a_shared_table_is_one_constant_and_every_command_reads_it(folder: Path,
     assert outcome.status == 0, outcome.err
     floats = {item.name for item in onnx.load("tied/model.float.onnx").graph.initializer}
     assert floats == {"table", "w", "b"}
-    large = {item.name: item.data_type for item in onnx.load("tied/model.int8.onnx").graph.initializer}
+    large = {item.name: item.data_type for item in onnx.load("tied/model_int8.onnx").graph.initializer}
     assert {name: kind for name, kind in large.items() if "table" in name or "turned" in name} == {
         "table.quantized": onnx.TensorProto.INT8,
         "turned.scale": onnx.TensorProto.FLOAT,
         "turned.zero_point": onnx.TensorProto.INT8,
     }
     report = json.loads((folder / "tied/report.json").read_text())
-    own, written = (Path(name).stat().st_size for name in ("tied.onnx", "tied/model.int8.onnx"))
+    own, written = (Path(name).stat().st_size for name in ("tied.onnx", "tied/model_int8.onnx"))
     assert (report["model"]["source_bytes"], report["model"]["size_ratio"]) == (own, own / written)
     assert f"{100 * written / own:.1f} % of float" in outcome.out
     assert re.search(r"float +tied\.onnx", outcome.out)
     assert next(item["quantized_value"] for item in report["metrics"] if item["name"] == "sqnr_db") > 40
     told = {layer["name"]: layer["reason"] for layer in report["layers"]}
     assert told["rows"] == "looks up rows of the table 'table' in the integer weight of 'y'"
-    verified = ptq("verify tied/model.int8.onnx --json")
+    verified = ptq("verify tied/model_int8.onnx --json")
     assert verified.status == 0, verified.err
     assert ptq("analyze --eval-data ids.npz --run tied").status == 0
     analysis = json.loads((folder / "tied/analysis.json").read_text())
@@ -52,5 +52,5 @@ def test_a_table_of_a_layer_in_float_is_float_and_there_once(folder: Path, ptq: 
     onnx.save(ir.to_proto(build(TEXT)), folder / "tied.onnx")
     outcome = ptq("quantize tied.onnx --preset w4_block32 --exclude y --run tied")
     assert outcome.status == 0, outcome.err
-    constants = onnx.load("tied/model.w4.onnx").graph.initializer
+    constants = onnx.load("tied/model_q4.onnx").graph.initializer
     assert [tuple(item.dims) for item in constants if 512 in item.dims] == [(512, 32)]

@@ -164,7 +164,7 @@ def test_a_script_calibrates_several_times(folder: Path, ptq: Any, launch: Launc
     assert outcome.stdout.count("refused") == 3
     assert read_report(folder / "ptq-run") == report
     assert read_report(folder / "tuned") == read_report(folder / "one-tuned")
-    for name in (*FILES, "tune.json", "model.int8.onnx"):
+    for name in (*FILES, "tune.json", "model_int8.onnx"):
         assert (folder / "tuned" / name).read_bytes() == (folder / "one-tuned" / name).read_bytes(), name
     assert not (folder / "tuned/tune.partial.json").exists()
     assert outcome.stdout.count("wrote ptq-run/calibration.safetensors") == 1

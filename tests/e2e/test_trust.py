@@ -126,7 +126,7 @@ OUTSIDE = {
         for name in ("analyze", "inspect, a run", "evaluate", "inspect, a tensor", "export", "report")
     },
     "calibrate": f"calibrate {OWN} --data cloned/eval.npz",
-    "bench": "bench cloned/ptq-run/model.float.onnx cloned/ptq-run/model.int8.onnx --runs 2",
+    "bench": "bench cloned/ptq-run/model.float.onnx cloned/ptq-run/model_int8.onnx --runs 2",
     "bench, operators": "bench --operators cloned/ptq-run/model.float.onnx --output profile.json",
     "export, float": "export --float cloned/ptq-run/model.float.onnx --output float.onnx",
     "report, two": "report cloned/ptq-run/report.json cloned/ptq-run/report.json",
@@ -138,7 +138,7 @@ OUTSIDE = {
     "recipe check": "recipe check cloned/ptq-run/recipe.toml cloned/ptq-run/report.toml",
     "recipe init": "recipe init cloned/ptq-run/model.float.onnx --output new.toml",
     "tune": f"tune {OWN} --budget sqnr_db=1",
-    "verify": "verify cloned/ptq-run/model.int8.onnx",
+    "verify": "verify cloned/ptq-run/model_int8.onnx",
 }
 
 

@@ -255,4 +255,4 @@ def test_a_layer_with_outliers_stays_in_integers(kind, budget, field, operator, 
     assert "first" in getattr(result.ladder.best, field)
     assert operator in {node.op_type for node in onnx.load(result.output).graph.node}
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")
-    assert Path("again/model.int8.onnx").read_bytes() == result.output.read_bytes()
+    assert Path("again/model_int8.onnx").read_bytes() == result.output.read_bytes()

@@ -38,8 +38,8 @@ def test_what_is_refused(folder: Path, refuse: Refuse, command: str, code: str, 
 
 
 def test_bench_measures_each_batch_with_each_number_of_threads(folder: Path, ptq: Ptq) -> None:
-    shutil.copy("ptq-run/model.int8.onnx", "copy.onnx")
-    words = "bench ptq-run/model.float.onnx ptq-run/model.int8.onnx copy.onnx --batch 1 --batch 4 --runs 5"
+    shutil.copy("ptq-run/model_int8.onnx", "copy.onnx")
+    words = "bench ptq-run/model.float.onnx ptq-run/model_int8.onnx copy.onnx --batch 1 --batch 4 --runs 5"
     outcome = ptq(f"{words} --threads 1 --threads 2 --profile --top 2")
     assert outcome.status == 0, outcome.err
     lines = [" ".join(line.split()) for line in outcome.out.splitlines()]

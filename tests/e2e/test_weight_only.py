@@ -42,7 +42,7 @@ def test_weights_alone_need_no_data(dense: Path, ptq: Any) -> None:
     assert (found.status, "no data were given" in found.out) == (0, True)
     assert "quantized the weights of 2 of 3 layers" in found.out
     assert "warning" not in found.err
-    model = onnx.load(dense / "ptq-run/model.int8.onnx")
+    model = onnx.load(dense / "ptq-run/model_q8.onnx")
     assert [node.op_type for node in model.graph.node] == [
         "DequantizeLinear",
         "MatMul",
@@ -52,7 +52,7 @@ def test_weights_alone_need_no_data(dense: Path, ptq: Any) -> None:
     ]
     x = np.load(dense / "data.npz")["x"]
     expected = outputs(dense / "model.onnx", x)
-    assert (outputs(dense / "ptq-run/model.int8.onnx", x) - expected).std() < 0.02 * expected.std()
+    assert (outputs(dense / "ptq-run/model_q8.onnx", x) - expected).std() < 0.02 * expected.std()
 
 
 def test_every_command_takes_such_a_run(dense: Path, ptq: Any) -> None:
@@ -62,7 +62,7 @@ def test_every_command_takes_such_a_run(dense: Path, ptq: Any) -> None:
     assert ptq("evaluate --eval-data data.npz --set evaluation.latency=false").status == 0
     report = json.loads((dense / "ptq-run/report.json").read_text())
     assert {layer["integer"] for layer in report["layers"]} == {False}
-    for command in ("verify", "inspect ptq-run/model.int8.onnx", "analyze --no-sensitivity", "report"):
+    for command in ("verify", "inspect ptq-run/model_q8.onnx", "analyze --no-sensitivity", "report"):
         outcome = ptq(command)
         assert outcome.status == 0, (command, outcome.err)
     shares = json.loads((dense / "ptq-run/analysis.json").read_text())["shares"]
@@ -121,7 +121,7 @@ def test_with_data_weights_alone_are_chosen_by_what_layers_read(
     assert f"recovered {layers} (round)" in found.out
     assert "measured no activations: none needs a range\n" in found.out
     assert 'rungs = [\n    "round",\n]' in (dense / "ptq-run/recipe.toml").read_text()
-    better = (dense / "ptq-run/model.w4.onnx").read_bytes()
+    better = (dense / "ptq-run/model_q4.onnx").read_bytes()
     assert ptq(f"export --recover none {zeros} -o nearest.onnx").status == 0
     expected, nearest = (
         outputs(dense / name, np.load("data.npz")["x"]) for name in ("model.onnx", "nearest.onnx")
@@ -136,10 +136,10 @@ def test_constants_that_are_mapped_change_no_byte_and_channels_in_parts_no_error
 ) -> None:
     command = "quantize model.onnx --preset w4_block32 --data data.npz --set evaluation.latency=false --json"
     held = json.loads(ptq(command).out)["export"]["recovery"]["effects"][0]["after"]
-    whole = (dense / "ptq-run/model.w4.onnx").read_bytes()
+    whole = (dense / "ptq-run/model_q4.onnx").read_bytes()
     monkeypatch.setattr(storing, "SMALLEST_MAPPED", 0)
     assert ptq(f"{command} --run mapped").status == 0
-    assert (dense / "mapped/model.w4.onnx").read_bytes() == whole
+    assert (dense / "mapped/model_q4.onnx").read_bytes() == whole
     assert not list(dense.rglob("*.partial"))
     monkeypatch.setattr(block_layer, "STATE_CHANNELS_AT_ONCE", 32)
     in_parts = json.loads(ptq(f"{command} --run parts").out)["export"]["recovery"]["effects"][0]["after"]
@@ -162,6 +162,6 @@ def test_several_matrices_have_a_scale_for_each_matrix_and_column(dense: Path, p
     (dense / "model.onnx").write_bytes(serialized(model))
     assert ptq("quantize model.onnx --set activations.mode=float --set export.prefer=size").status == 0
     x = random.normal(size=(2, 3, 5, 8)).astype(np.float32)
-    exact, found = x @ weight, outputs(dense / "ptq-run/model.int8.onnx", x)
+    exact, found = x @ weight, outputs(dense / "ptq-run/model_q8.onnx", x)
     signal, noise = (exact**2).sum((0, 2)), ((exact - found) ** 2).sum((0, 2))
     assert (10 * np.log10(signal / noise)).min() > 35

@@ -10,6 +10,7 @@ OF_PYTORCH = {
     "collectors/torch_collectors.py",
     "evaluation/metrics/torch_metric.py",
     "models/loading/archive_safety.py",
+    "models/loading/hub_source.py",
     "models/loading/torch_checkpoint.py",
     "models/loading/torch_export.py",
     "models/loading/torch_sources.py",
@@ -54,4 +55,4 @@ def test_an_onnx_file_is_quantized_where_it_is_not_installed(tmp_path: Path) -> 
         [sys.executable, "-c", code], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "ptq-run" / "model.int8.onnx").is_file()
+    assert (tmp_path / "ptq-run" / "model_int8.onnx").is_file()

@@ -85,7 +85,7 @@ def check(seed: int, target: str, folder: Path) -> Outcome:
     except PtqError as error:
         if is_taken or not isinstance(error, RuntimeFailedError):
             outcome.findings.append(f"refused: {error.message}")
-    if (run / "model.int8.onnx").is_file():
+    if (run / "model_int8.onnx").is_file():
         judge(proto, run, batches[0], target, outcome)
     return outcome
 
@@ -113,7 +113,7 @@ def judge(
     proto: onnx.ModelProto, run: Path, inputs: Mapping[str, Array], target: str, outcome: Outcome
 ) -> None:
     """Hold a float model and what was made of it to ONNX's reference, and note what does not hold."""
-    prepared, quantized = onnx.load(run / "model.float.onnx"), onnx.load(run / "model.int8.onnx")
+    prepared, quantized = onnx.load(run / "model.float.onnx"), onnx.load(run / "model_int8.onnx")
     onnx.checker.check_model(quantized, full_check=True)
     values = judged(quantized, inputs)
     wanted, floats = _outputs(proto, judged(proto, inputs)), _outputs(prepared, judged(prepared, inputs))

@@ -94,6 +94,6 @@ def test_hostile_strings_in_a_model(folder: Path, ptq: Ptq, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_hostile_strings_in_a_quantized_model(folder: Path, ptq: Ptq, kind: str) -> None:
     assert ptq("export --amax percentile").status == 0
-    model = onnx.load(folder / "ptq-run" / "model.int8.onnx")
+    model = onnx.load(folder / "ptq-run" / "model_int8.onnx")
     model.metadata_props.add(key=MetadataKey.OVERRIDES, value="[]")
     assert require_codes(ptq, folder, model, HOSTILE[kind], QUANTIZED) > 15

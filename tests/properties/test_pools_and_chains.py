@@ -54,7 +54,7 @@ def losses(graph: str, target: str, folder: Path) -> tuple[float, float] | None:
         )
     except NothingToQuantizeError:
         return None
-    content = (folder / "run" / "model.int8.onnx").read_bytes()
+    content = (folder / "run" / "model_int8.onnx").read_bytes()
     inputs = sample(model, seed=99)
 
     def sqnr(outputs: list[Array]) -> float:

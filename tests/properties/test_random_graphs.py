@@ -64,14 +64,14 @@ def test_the_judge_notices_a_scale_that_is_a_half_too_large(seed: int, tmp_path:
     folder.mkdir()
     outcome, run = check(seed, "ort-cpu", folder), folder / "run"
     assert outcome.findings == []
-    quantized, proto = onnx.load(run / "model.int8.onnx"), random_file(seed)
+    quantized, proto = onnx.load(run / "model_int8.onnx"), random_file(seed)
     pairs = [node for node in quantized.graph.node if node.op_type == "DequantizeLinear"]
     weights = {node.input[1] for node in pairs if node.input[0].endswith(".quantized")}
     for tensor in quantized.graph.initializer:
         if tensor.name in weights:
             array = numpy_helper.to_array(tensor)
             tensor.CopyFrom(numpy_helper.from_array(np.asarray(1.5 * array, array.dtype), tensor.name))
-    onnx.save(quantized, run / "model.int8.onnx")
+    onnx.save(quantized, run / "model_int8.onnx")
     judge(proto, run, random_inputs(proto, seed * BATCHES), "ort-cpu", outcome)
     assert [item for item in outcome.findings if item.startswith("file: output")]
 

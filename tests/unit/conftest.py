@@ -47,7 +47,7 @@ def report() -> Report:
         model=ModelSummary(
             source="model.pt",
             float_model=ModelEntry("model.float.onnx", "a" * 64, 4_000_000),
-            quantized_model=ModelEntry("model.int8.onnx", "b" * 64, 1_000_000),
+            quantized_model=ModelEntry("model_int8.onnx", "b" * 64, 1_000_000),
         ),
         target="ort-cpu",
         amax=AmaxSummary("percentile", {"percentile": 99.999}),

@@ -10,7 +10,9 @@ FOLDERS = ("docs", "docs/guides", "configs", "sample_models/*", "benchmarks")
 # Pages that `make test` runs; it checks blocks and options of the others, which `make test-nightly` runs.
 BY_DAY = {
     "README.md",
+    "SKILL.md",
     "docs/amax.md",
+    "docs/guides/publish.md",
     "docs/guides/ocr.md",
     "docs/guides/speed.md",
     "docs/recovery.md",

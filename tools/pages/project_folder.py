@@ -87,7 +87,7 @@ COMMANDS = (
 )
 COPIES = {
     "model.onnx": ("float.onnx", "model.float.onnx"),
-    "ptq-run/model.int8.onnx": ("int8.onnx", "model.int8.onnx"),
+    "ptq-run/model_int8.onnx": ("int8.onnx", "model_int8.onnx"),
     "max.onnx": ("other.onnx",),
     "eval.npz": ("test.npz", "today.npz"),
     "ptq-run/report.json": ("old.json",),

@@ -40,7 +40,7 @@ OF_QUANTIZED = ("reset", "context", "target", "amax", "weight_bits", "recover", 
     epilog="""\b
 Examples:
   ptq export --onnx
-  ptq export --onnx --set amax.percentile=99.99 --output model.int8.onnx
+  ptq export --onnx --set amax.percentile=99.99 --output model_int8.onnx
   ptq export --prefer latency --set export.serve_batch=8 --set runtime.threads=1
   ptq export --target tensorrt --output model.trt.onnx
   ptq export --set recovery.rungs=round

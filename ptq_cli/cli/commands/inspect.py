@@ -42,7 +42,7 @@ OF_RUN = ("run", "tensor", "plot", "sort", "amax")
     epilog="""\b
 Examples:
   ptq inspect model.pt
-  ptq inspect ptq-run/model.int8.onnx --all
+  ptq inspect ptq-run/model_int8.onnx --all
   ptq inspect model.pt --arch model.py:build --set model.input_shape.image=1,3,224,224
   ptq inspect
   ptq inspect --sort clipped --amax percentile --set amax.percentile=99.9

@@ -45,13 +45,27 @@ Exits with status 3 if a limit fails.
     "-o",
     type=PATH,
     metavar="PATH",
-    help="Output file, or folder if MODEL is one.  [default: RUN/model.int8.onnx, or "
-    "RUN/model.w4.onnx for 4 bits; RUN/export]",
+    help="Output file, or folder if MODEL is one.  [default: RUN/model_int8.onnx, or "
+    "RUN/model_q4.onnx for 4-bit weights; RUN/export]",
+)
+@option(
+    OWN,
+    "--format",
+    "form",
+    type=click.Choice(["hub"]),
+    help="Write a folder as on the hub: onnx/model_quantized.onnx, and how it was quantized.",
 )
 @take(MODEL_ARGUMENT, CALIBRATION, ARCH, TARGET, METHOD, AMAX, QUANTIZATION)
 @take(EVALUATION_DATA, METRIC, LIMITS)
 @take(RUN, RECIPES, GLOBALS)
-def command(model: Path | None, output: Path | None, run: Path, as_json: bool, **options: Any) -> int:
+def command(
+    model: Path | None,
+    output: Path | None,
+    form: str | None,
+    run: Path,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Calibrate MODEL, export it and, if asked to, evaluate it.
 
     It is evaluated if evaluation data, a metric or a limit is given, or if a recipe sets a limit. Evaluation
@@ -62,7 +76,8 @@ def command(model: Path | None, output: Path | None, run: Path, as_json: bool, *
 
     If MODEL is a folder, such as an export of Optimum, each ONNX file in it is quantized: model.onnx becomes
     model_q4.onnx, and configurations and tokenizers are copied to the output. --data and --eval-data are for
-    all files, or folders with a file of each model's name.
+    all files, or folders with a file of each model's name. Of a folder with config.json and model.safetensors
+    alone, transformers builds the encoder (pip install 'ptq-cli[hub]').
     """
     from ptq_cli.folders.model_folder import names_folder
     from ptq_cli.pipeline.run_quantize import run_quantize
@@ -72,15 +87,15 @@ def command(model: Path | None, output: Path | None, run: Path, as_json: bool, *
 
     once = once_from(options)
     request = request_from(options, model)
-    if names_folder(request):
-        return _quantize_folder(request, run, output, once, as_json=as_json)
+    if form is not None or names_folder(request):
+        return _quantize_folder(request, run, output, once, for_hub=form is not None, as_json=as_json)
     with shown_progress() as progress:
         result = run_quantize(request, RunDirectory(run), output, once, progress)
     return show_quantization(result, as_json=as_json)
 
 
 def _quantize_folder(
-    request: "Request", run: Path, output: Path | None, once: "Once", *, as_json: bool
+    request: "Request", run: Path, output: Path | None, once: "Once", *, for_hub: bool, as_json: bool
 ) -> int:
     from ptq_cli.folders.folder_lines import show_folder
     from ptq_cli.folders.quantize_folder import run_quantize_folder
@@ -88,5 +103,5 @@ def _quantize_folder(
     from ptq_cli.terminal.progress_bar import shown_progress
 
     with shown_progress() as progress:
-        result = run_quantize_folder(request, RunDirectory(run), output, once, progress)
+        result = run_quantize_folder(request, RunDirectory(run), output, once, progress, for_hub=for_hub)
     return show_folder(result, as_json=as_json)

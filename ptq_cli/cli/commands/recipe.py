@@ -65,6 +65,7 @@ JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
     "gate": ("evaluation.document.gate_result:Judgement",),
     "report": (
         "pipeline.evaluation.report_page:PageResult",
+        "folders.model_card:CardResult",
         "evaluation.report_changes:ReportChanges",
         "evaluation.report_changes:TradeOffs",
     ),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   ptq verify
-  ptq verify model.int8.onnx --target ort-cpu --min-integer-share 0.95
+  ptq verify model_int8.onnx --target ort-cpu --min-integer-share 0.95
   ptq verify theirs.onnx --target tensorrt --random-inputs --json
   ptq verify exported_q4/ --random-inputs
   ptq verify --pack cases

@@ -237,6 +237,9 @@ class Times:
     created: Annotated[Timestamp, "When the report was made, in UTC."]
     latency: Annotated[Latency | None, "Of the two models; None if it was not measured."] = None
     not_measured: Annotated[str, "Why there is no latency; empty otherwise."] = ""
+    processor: Annotated[
+        str, "What evaluated, with the instructions of its integer kernels; empty if it is not known."
+    ] = ""
 
     @property
     def latency_ratio(self) -> float | None:

@@ -16,8 +16,13 @@ from ptq_cli.models.loading.source import ModelSource, SourceFile
 
 
 def open_model(path: Path, settings: ModelSettings) -> ModelSource:
-    """Load a model file, whose content tells what it is."""
-    file = SourceFile(path, detect_kind(path), sha256_file(path))
+    """Load a model file, whose content tells what it is, or a folder that transformers builds."""
+    kind = detect_kind(path)
+    if kind is ModelKind.HUB:
+        from ptq_cli.models.loading.hub_source import open_hub_folder
+
+        return open_hub_folder(path, settings.inputs)
+    file = SourceFile(path, kind, sha256_file(path))
     if file.kind is ModelKind.ONNX:
         from ptq_cli.models.fixed_inputs import fix_inputs
         from ptq_cli.models.loading.onnx_source import OnnxSource, load_onnx

@@ -30,6 +30,23 @@ class ModelKind(enum.Enum):
     TORCHSCRIPT = "TorchScript"
     CHECKPOINT = "PyTorch checkpoint"
     SAFETENSORS = "safetensors"
+    HUB = "model of transformers"
+
+
+HUB_CONFIG = "config.json"
+_HUB_WEIGHTS = ("model.safetensors", "model-*-of-*.safetensors")
+
+
+def hub_weights(folder: Path) -> tuple[Path, ...]:
+    """The weights of a folder of the hub that transformers reads; none where it has float ONNX files.
+
+    Quantized ones below ``onnx``, which ptq may have made of these weights, do not count.
+    """
+    made = set(folder.glob("onnx/model_*.onnx"))
+    others = {*folder.glob("*.onnx"), *folder.glob("onnx/*.onnx")} - made
+    if others or not (folder / HUB_CONFIG).is_file():
+        return ()
+    return tuple(sorted(path for pattern in _HUB_WEIGHTS for path in folder.glob(pattern)))
 
 
 def detect_kind(path: Path) -> ModelKind:
@@ -39,6 +56,8 @@ def detect_kind(path: Path) -> ModelKind:
     number; it is read as ONNX if its first field is one that a ModelProto begins with.
     """
     if is_folder(path):
+        if hub_weights(path):
+            return ModelKind.HUB
         raise ModelFolderError(
             f"model '{path}' is a folder, and this command takes a single file",
             hint="name a file in it; ptq quantize, export --float, verify and evaluate take folders",

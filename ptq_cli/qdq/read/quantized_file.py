@@ -82,7 +82,7 @@ def open_quantized(path: Path) -> ir.Model:
     if not is_quantized(model):
         raise NotQuantizedError(
             f"model '{path.name}' contains no QuantizeLinear and no DequantizeLinear",
-            hint="pass the quantized model, such as ptq-run/model.int8.onnx",
+            hint="pass the quantized model, such as ptq-run/model_int8.onnx",
         )
     return model
 

@@ -20,6 +20,7 @@ from ptq_cli.qdq.read.pair_grids import grid_of
 from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.qdq.write.new_nodes import NewNodes, new_node, own_graph, put_in_front
 
+_BYTES = (ir.DataType.UINT8, ir.DataType.INT8)
 MOST_GROWTH = 2.0  # padding to more than so many times the channels costs more than the faster kernel saves
 
 
@@ -47,6 +48,9 @@ def _sizes(graph: ir.Graph) -> dict[str, list[int]]:
 
 
 def _wanted(space: Space, multiple: int, of_inputs: int) -> int:
+    # Other integers than bytes are computed in float, and ONNX Runtime has no Pad of 16 bits.
+    if any(node.outputs[0].dtype not in _BYTES for node in space.entries):
+        return space.size
     step = of_inputs if space.entries else multiple
     size = -(-space.size // step) * step
     return size if size <= MOST_GROWTH * space.size else space.size

@@ -117,10 +117,13 @@ def _escape_letter(letter: str) -> str:
     return f"&#{ord(letter)};" + ("\u200b" if letter in "@#" else "")
 
 
-def markdown_table(table: Table) -> str:
-    """A table whose cells show their text literally."""
-    rule = tuple("---" for _ in table.header)
-    return "\n".join([_row(table.header), _row(rule), *(_row(map(escape, row)) for row in table.rows)])
+def markdown_table(table: Table, most: int = MAX_CELL) -> str:
+    """A table whose cells show their text literally, cut as ``escape`` says."""
+    rule, rows = (
+        tuple("---" for _ in table.header),
+        ([escape(cell, most) for cell in row] for row in table.rows),
+    )
+    return "\n".join([_row(table.header), _row(rule), *map(_row, rows)])
 
 
 def _row(cells: Iterable[str]) -> str:

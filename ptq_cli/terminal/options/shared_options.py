@@ -79,7 +79,12 @@ TRUST_CODE = option(
 )
 RECIPES = (
     option(RUNNING, "--recipe", type=PATH, metavar="FILE", help="Recipe file; overrides ./ptq.toml."),
-    option(RUNNING, "--preset", metavar="NAME", help="Base settings.  [default: int8_ort_cpu]"),
+    option(
+        RUNNING,
+        "--preset",
+        metavar="NAME",
+        help="Base settings: w8a8, w4a8, w4a16, w8a16, dynamic, or another name.  [default: int8_ort_cpu]",
+    ),
     set_option("Set any key of a recipe: amax.bins=1024. ptq recipe keys lists them. Can be repeated."),
     TRUST_CODE,
 )
@@ -89,7 +94,7 @@ OUTPUT = option(
     "-o",
     type=PATH,
     metavar="FILE",
-    help="Output file.  [default: RUN/model.int8.onnx, or RUN/model.w4.onnx for 4 bits]",
+    help="Output file.  [default: RUN/model_int8.onnx, or RUN/model_q4.onnx for 4-bit weights]",
 )
 
 

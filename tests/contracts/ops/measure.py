@@ -53,7 +53,7 @@ def measure(case: OpCase, folder: Path) -> Measured:
         latency=False,
         prefer="size",  # the graphs are too small to save anything
     )
-    content = (folder / "run" / "model.int8.onnx").read_bytes()
+    content = (folder / "run" / "model_int8.onnx").read_bytes()
     onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
     Session(content, threads=1, writes=Written(folder / "optimized.onnx"))
     kernels = Counter(node.op_type for node in onnx.load(folder / "optimized.onnx").graph.node)

@@ -57,7 +57,7 @@ def _float_models(random: Random) -> Lines:
 
 
 def _quantized_models(random: Random) -> Lines:
-    Path("bad.onnx").write_bytes(fuzzed_model(onnx.load("run/model.int8.onnx"), random))
+    Path("bad.onnx").write_bytes(fuzzed_model(onnx.load("run/model_int8.onnx"), random))
     return [
         "inspect bad.onnx",
         "verify bad.onnx --random-inputs",
@@ -69,7 +69,7 @@ def _quantized_models(random: Random) -> Lines:
 
 
 def _models_of_runs(random: Random) -> Lines:
-    name = "model.float.onnx" if random.random() < 0.7 else "model.int8.onnx"
+    name = "model.float.onnx" if random.random() < 0.7 else "model_int8.onnx"
     path = Path("run", name)
     path.write_bytes(fuzzed_model(onnx.load(path), random))
     return [
@@ -136,7 +136,7 @@ def _targets(random: Random) -> Lines:
     return [
         "inspect model.onnx --target bad.toml",
         "export --run run --target bad.toml",
-        "verify run/model.int8.onnx --target bad.toml --random-inputs",
+        "verify run/model_int8.onnx --target bad.toml --random-inputs",
     ]
 
 
@@ -161,7 +161,7 @@ def _readers_of(data: str) -> Lines:
         f"quantize model.onnx --data {data} --run out",
         f"evaluate --run run --data {data}",
         f"analyze --run run --data {data} --samples 2",
-        f"verify run/model.int8.onnx --data {data}",
+        f"verify run/model_int8.onnx --data {data}",
         f"bench model.onnx --runs 2 --data {data}",
     ]
 
@@ -205,7 +205,7 @@ STARTS = {
     "calibrate": "model.onnx --data data.npz --run out",
     "merge": "part-1 part-2 --run out",
     "quantize": "model.onnx --data data.npz --run out",
-    "verify": "run/model.int8.onnx --random-inputs",
+    "verify": "run/model_int8.onnx --random-inputs",
     "bench": "model.onnx --runs 2",
     "inspect": "model.onnx",
     "gate": "run/report.json",

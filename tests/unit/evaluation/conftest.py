@@ -25,7 +25,7 @@ def analysis() -> Analysis:
         models=AnalyzedModels(
             "model.pt",
             ModelEntry("model.float.onnx", "a" * 64, 4_000_000),
-            ModelEntry("model.int8.onnx", "b" * 64, 1_000_000),
+            ModelEntry("model_int8.onnx", "b" * 64, 1_000_000),
         ),
         target="ort-cpu",
         samples=Samples("eval.npz", 256, "d" * 64),

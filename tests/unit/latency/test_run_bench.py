@@ -18,7 +18,7 @@ FEW = BenchOptions(runs=5)
 
 def test_a_runs_two_models_are_compared(finished):
     found = run_bench(Request(settings={"threads": 1}), finished, options=FEW)
-    assert [path.name for path in found.models] == ["model.float.onnx", "model.int8.onnx"]
+    assert [path.name for path in found.models] == ["model.float.onnx", "model_int8.onnx"]
     assert (Path(found.data).name, found.latency.threads, found.latency.batch) == ("calib.npz", 1, 1)
     assert len(found.latency.ratios) == 1
     assert [str(spec) for spec in found.inputs] == ["x: float32[1, 4]"]
@@ -169,7 +169,7 @@ def test_a_profile_has_every_node_and_adds_up_to_a_run(finished):
     options = BenchOptions(runs=5, profile=True, threads=(1,))
     (scenario,) = run_bench(Request(settings={}), finished, options=options).scenarios
     for nodes, model, name in zip(
-        scenario.profiles, scenario.latency.models, ("model.float.onnx", "model.int8.onnx"), strict=True
+        scenario.profiles, scenario.latency.models, ("model.float.onnx", "model_int8.onnx"), strict=True
     ):
         graph = onnx.load(finished.path / name).graph
         assert [node.operator for node in nodes] == [node.op_type for node in graph.node]

@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("output", [None, "out.onnx", "new/folder/out.onnx", "run/model.int8.onnx"])
+@pytest.mark.parametrize("output", [None, "out.onnx", "new/folder/out.onnx", "run/model_int8.onnx"])
 def test_outputs_that_can_be_written(folder: Path, output: str | None) -> None:
     before = sorted(folder.iterdir())
     require_outputs(RUN, INPUTS, Path(output) if output else None)

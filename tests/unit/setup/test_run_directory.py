@@ -7,11 +7,13 @@ What a run directory remembers of data, beside a ptq.toml that names none.
 
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import ptq_cli
-from ptq_cli.recipe.sections import WeightSettings
+from ptq_cli.recipe.model_names import own_model
+from ptq_cli.recipe.schema import decode_recipe
 from ptq_cli.setup.run_directory import DISTRIBUTIONS, FOR_MODULES, RunDirectory, library_versions
 from tests.each_case import each_case
 
@@ -48,37 +50,43 @@ def test_a_library_that_is_not_installed_is_no_version(monkeypatch):
 
 
 @each_case(
-    "weights, name",
+    "table, name",
     [
-        (WeightSettings(), "model.int8.onnx"),
-        (WeightSettings(bits=2, block_size=32), "model.w2.onnx"),
-        (WeightSettings(quantizer="centers"), "model.w4.onnx"),
-        (WeightSettings(dtype="float8e4m3fn"), "model.fp8.onnx"),
-        (WeightSettings(dtype="float4e2m1"), "model.fp4.onnx"),
+        ({}, "model_int8.onnx"),
+        ({"activations": {"mode": "dynamic"}}, "model_dynamic.onnx"),
+        ({"weights": {"block_size": 32}, "activations": {"mode": "float"}}, "model_q8.onnx"),
+        ({"weights": {"bits": 2, "block_size": 32}, "activations": {"mode": "float"}}, "model_q2.onnx"),
+        ({"weights": {"bits": 4}}, "model_w4a8.onnx"),
+        ({"activations": {"dtype": "uint16"}}, "model_w8a16.onnx"),
+        ({"weights": {"quantizer": "centers"}}, "model_w4.onnx"),
+        ({"weights": {"dtype": "float8e4m3fn"}}, "model_fp8.onnx"),
+        ({"weights": {"dtype": "float4e2m1"}}, "model_fp4.onnx"),
     ],
 )
-def test_a_model_is_named_for_its_weights(weights: WeightSettings, name: str) -> None:
-    assert RunDirectory(Path("run")).quantized_file(weights).name == name
+def test_a_model_is_named_for_its_form(table: dict[str, Any], name: str) -> None:
+    assert RunDirectory(Path("run")).quantized_file(decode_recipe(table, "it")).name == name
+    assert own_model(name) == own_model(f"{name}.data") == name
 
 
 def test_the_recipe_says_which_model_is_the_run_s_own(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    assert run.quantized_model.name == "model.int8.onnx"
+    assert run.quantized_model.name == "model_int8.onnx"
     (tmp_path / "recipe.toml").write_text("[weights]\nbits = 4\n")
+    assert run.quantized_model.name == "model_w4a8.onnx"
+    (tmp_path / "model.w4.onnx").write_text("of an earlier version")
     assert run.quantized_model.name == "model.w4.onnx"
-    (tmp_path / "model.int8.onnx").write_text("of an earlier version")
-    assert run.quantized_model.name == "model.int8.onnx"
-    (tmp_path / "model.w4.onnx").write_text("exported since")
-    assert run.quantized_model.name == "model.w4.onnx"
+    (tmp_path / "model_w4a8.onnx").write_text("exported since")
+    assert run.quantized_model.name == "model_w4a8.onnx"
 
 
 def test_earlier_models_with_other_weights_go(tmp_path: Path) -> None:
-    names = ("model.int8.onnx", "model.w4.onnx", "model.w4.onnx.data", "model.float.onnx", "model.mine.onnx")
+    others = ("model.int8.onnx", "model_q4.onnx", "model_q4.onnx.data")
+    names = ("model_int8.onnx", *others, "model.float.onnx", "model_mine.onnx")
     for name in names:
         (tmp_path / name).write_text(name)
     run = RunDirectory(tmp_path)
     run.discard_other_models(tmp_path / "elsewhere.onnx")
     assert {file.name for file in tmp_path.iterdir()} == set(names)
-    run.discard_other_models(tmp_path / "model.int8.onnx")
+    run.discard_other_models(tmp_path / "model_int8.onnx")
     left = {file.name for file in tmp_path.iterdir()}
-    assert left == {"model.int8.onnx", "model.float.onnx", "model.mine.onnx"}
+    assert left == set(names) - set(others)

@@ -103,7 +103,7 @@ def test_each_model_has_a_column(report: Report) -> None:
     model = replace(report.model, quantized_model=ModelEntry("b.onnx", "e" * 64, 900_000))
     other = replace(with_first(report, quantized_value=0.82), model=model)
     labeled, compared = several_tables([report, other])
-    assert labeled.header == ("metric", "float", "model.int8.onnx", "b.onnx")
+    assert labeled.header == ("metric", "float", "model_int8.onnx", "b.onnx")
     assert labeled.rows[0] == ("top1", "83.00 %", "82.60 %", "82.00 %")
     assert labeled.rows[1] == ("  drop", "", "0.40 points", "1.00 points")
     assert compared.rows[0] == ("sqnr_db", "31.50 dB", "31.50 dB")

@@ -61,8 +61,8 @@ def test_a_limit_that_cannot_be_read() -> None:
     ptq-run | w2.onnx | next: ptq evaluate w2.onnx
     a run | a model.onnx | next: ptq evaluate 'a model.onnx' --run 'a run'
     ptq-run | -w2.onnx | next: ptq evaluate ./-w2.onnx
-    ptq-run | ./ptq-run/../ptq-run/model.int8.onnx | next: ptq evaluate
-    other | ptq-run/model.int8.onnx | next: ptq evaluate ptq-run/model.int8.onnx --run other
+    ptq-run | ./ptq-run/../ptq-run/model_int8.onnx | next: ptq evaluate
+    other | ptq-run/model_int8.onnx | next: ptq evaluate ptq-run/model_int8.onnx --run other
 """),
 )
 def test_the_next_step_names_a_model_elsewhere(run: str, model: str, text: str) -> None:
