@@ -323,6 +323,14 @@ class UnsupportedFormatError(UsageError, NotImplementedError, code="PTQ-QUANT-00
     """A number format that no quantizer of ptq supports, such as the float8 format E5M2."""
 
 
+class StatementError(PtqError, code="PTQ-STATEMENT-001"):
+    """The statement beside a quantized file is missing, damaged, or not one of ``ptq export``."""
+
+
+class NotRederivableError(PtqError, code="PTQ-STATEMENT-002"):
+    """The quantized file holds decisions that cannot be made again here."""
+
+
 class CasesError(PtqError, code="PTQ-CASES-001"):
     """A folder of cases is damaged, was changed, or was made by another version of ptq."""
 

@@ -93,6 +93,8 @@ def _place_by_time(
     if latency is None and context is None and not decides_placement(resolved, source.float_model):
         return None, None, None
     sizes = context.data.one_size if context is not None else None
+    if source.placed_by is not None:
+        sizes = source.placed_by.sample_shapes
     table = KernelTimes(source.graph, plan, resolved.target, sizes)
     if latency is not None and latency.profile is not None:
         return replace(latency, elsewhere=table.speeds(plan)), latency.profile, table

@@ -64,7 +64,17 @@ def plugin_versions(recipe: Recipe, metrics: "Iterable[MetricSpec]") -> dict[str
 
 DEFAULT_RUN: Path = Path("ptq-run")
 _BYTE = 8
-_OWN_MODEL = re.compile(r"(model\.(?:int8|w[2-7]|fp[48])\.onnx)(?:\.data)?")
+_OWN_MODEL = re.compile(r"(model\.(?:int8|w[2-7]|fp[48]))\.(?:onnx|onnx\.data|intoto\.json)")
+
+
+def statement_path(model: Path) -> Path:
+    """The file beside a quantized model that says what it was made from.
+
+    Example:
+        >>> statement_path(Path("ptq-run/model.int8.onnx")).name
+        'model.int8.intoto.json'
+    """
+    return model.with_name(f"{model.name.removesuffix('.onnx')}.intoto.json")
 
 
 class RunFile:
@@ -126,7 +136,10 @@ class RunDirectory:
         from ptq_cli.recipe.sections import WeightSettings
 
         found = merge_layers([file_layer(self.recipe)]).weights if self.recipe.is_file() else WeightSettings()
-        named, models = self.quantized_file(found), {name for _, name in self._own_models()}
+        named, models = (
+            self.quantized_file(found),
+            {name for file, name in self._own_models() if file.suffix != ".json"},
+        )
         # A user may give a file its name, and earlier versions called all of them model.int8.onnx.
         return self.path / models.pop() if len(models) == 1 else named
 
@@ -153,7 +166,7 @@ class RunDirectory:
         """The files of quantized models that are here, each with the name of its model."""
         # By ptq's own names alone: a run directory may hold models that a user put there.
         found = ((file, _OWN_MODEL.fullmatch(file.name)) for file in sorted(self.path.glob("model.*")))
-        return [(file, name[1]) for file, name in found if name is not None]
+        return [(file, f"{name[1]}.onnx") for file, name in found if name is not None]
 
     def evaluation_shard(self, shard: str) -> Path:
         """One part of an evaluation, such as ``2/8``."""
