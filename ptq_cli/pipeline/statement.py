@@ -129,9 +129,12 @@ class Statement:
         """The file's bytes."""
         return to_json(self).encode()
 
-    def about(self, model: StoredModel, name: str) -> "Statement":
-        """The same about another file."""
-        return replace(self, subject=subjects(model, name))
+    def in_folder(self, model: StoredModel, name: str) -> "Statement":
+        """The same about a file whose constants lie in one that files of a folder share."""
+        by_runs = tuple(dict.fromkeys((*self.predicate.by_runs, OF_FOLDER)))
+        return replace(
+            self, subject=subjects(model, name), predicate=replace(self.predicate, by_runs=by_runs)
+        )
 
     def judged(self, report: Report) -> "Statement":
         """The same with the report of an evaluation."""
@@ -196,7 +199,11 @@ def read_statement(path: Path) -> Statement:
     Raises:
         StatementError: it is damaged, or says something else than ``ptq export`` does.
     """
-    content = read_file(path, "statement")
+    return parse_statement(read_file(path, "statement"), path)
+
+
+def parse_statement(content: bytes, path: Path) -> Statement:
+    """The statement of a file's content; ``path`` is for messages."""
     try:
         table = strict_json(content)
     except (ValueError, RecursionError) as error:

@@ -51,7 +51,7 @@ def _constants(one: ir.Model, other: ir.Model) -> Iterator[FileDifference]:
     first, second = ({value.name or "": value for value in constants_of(model)} for model in (one, other))
     for name, value in first.items():
         if name not in second:
-            yield FileDifference(kind="constant", name=name, text="is not in the file that was made again")
+            yield FileDifference(kind="constant", name=name, text="was added")
         elif text := _tensor(value.const_value, second[name].const_value):
             yield FileDifference(kind="constant", name=name, text=text)
     for name in second:
@@ -92,14 +92,12 @@ def _nodes(one: ir.Model, other: ir.Model) -> Iterator[FileDifference]:
     first, second = ({_key(node): node for node in every_node(model.graph)} for model in (one, other))
     for key, node in first.items():
         if key not in second:
-            yield FileDifference(
-                kind="node", name=key, text=f"is a {node.op_type} that was added: it is not made again"
-            )
+            yield FileDifference(kind="node", name=key, text=f"was added ({node.op_type})")
         elif said := _changes(node, second[key]):
             yield FileDifference(kind="node", name=key, text=said)
     for key, node in second.items():
         if key not in first:
-            yield FileDifference(kind="node", name=key, text=f"is missing: a {node.op_type}")
+            yield FileDifference(kind="node", name=key, text=f"is missing ({node.op_type})")
     if list(first) != list(second) and first.keys() == second.keys():
         yield FileDifference(kind="graph", name="", text="its nodes are in another order")
 
