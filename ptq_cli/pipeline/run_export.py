@@ -30,7 +30,7 @@ from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
 from ptq_cli.pipeline.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.given_weights import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.statement import (
-    INTERRUPTED,
+    UNFINISHED,
     OF_FOLDER,
     PlacementFacts,
     Statement,
@@ -385,7 +385,7 @@ def _decided_by_runs(made: DecidedModel, recovery: Recovery | None, taken: int) 
     if recovery is not None:
         yield ROUND
     if recovery is not None and recovery.interrupted:
-        yield INTERRUPTED
+        yield UNFINISHED
     if taken:
         yield OF_FOLDER
 

@@ -32,7 +32,7 @@ from ptq_cli.setup.run_directory import (
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://pypi.org/project/ptq-cli/quantization/v1"
 AGAIN = "ptq export writes one beside each file; copy both"
-INTERRUPTED, OF_FOLDER = "interrupted", "folder"  # decided by when a user stopped, and by other files
+UNFINISHED, OF_FOLDER = "interrupted", "folder"  # decided by when a user stopped, and by other files
 REPORT, COMPILER = "report.json", "numba"
 
 

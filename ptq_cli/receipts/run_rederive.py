@@ -19,10 +19,11 @@ from ptq_cli.pipeline.exported_file import quantized_path
 from ptq_cli.pipeline.run_export import Exported, make_export
 from ptq_cli.pipeline.statement import (
     AGAIN,
-    INTERRUPTED,
+    UNFINISHED,
     OF_FOLDER,
     Artifact,
     Derivation,
+    Statement,
     read_statement,
     subjects,
 )
@@ -34,11 +35,11 @@ from ptq_cli.recover.recovery_context import RecoveryData, open_recovery_data
 from ptq_cli.setup.resolve import Request, Resolved, resolve
 from ptq_cli.setup.run_directory import RunDirectory, statement_path
 
-NONE = "none"
+NOTHING = "none"
 MOST_DIFFERENCES = 20
 _UNREPEATABLE = {
     LATENCY: "times of a machine placed its layers (--prefer latency)",
-    INTERRUPTED: "Ctrl-C ended its recovery",
+    UNFINISHED: "Ctrl-C ended its recovery",
     OF_FOLDER: "its weights or its constants are shared with other files of a folder",
 }
 
@@ -122,7 +123,7 @@ def run_rederive(
     facts = [
         StatedFact(what="file", stated=_hashes(statement.subject), found=about),
         *source.facts(),
-        *_report_facts(run, path, statement.predicate, found),
+        *_report_facts(run, path, statement, found),
     ]
     result = Rederivation(model=path, statement=place, bytes=found.size, facts=tuple(facts))
     if not all(fact.holds for fact in source.facts()):
@@ -158,17 +159,19 @@ def _name(path: Path, model: StoredModel) -> str:
 
 
 def _report_facts(
-    run: RunDirectory, path: Path, stated: Derivation, model: StoredModel
+    run: RunDirectory, path: Path, statement: Statement, model: StoredModel
 ) -> Iterator[StatedFact]:
     """Yield what is said of the report, found in the run directory if it is there."""
-    if stated.evaluation is None:
+    evaluation = statement.predicate.evaluation
+    if evaluation is None:
         return
-    said, found = f"{stated.evaluation.report.digest.sha256} {stated.evaluation.verdict}", ""
+    said, found = f"{evaluation.report.digest.sha256} {evaluation.verdict}", ""
+    about = (model.sha256, _hashes(statement.subject))
     for file in (run.report_json, run.of_model(path).report_json):
         if not file.is_file():
             continue
         report = read_document(Report, file)
-        if report.model.quantized_model.sha256 == model.sha256:
+        if report.model.quantized_model.sha256 in about:
             found = f"{sha256_file(file)} {report.verdict}"
             break
     yield StatedFact(what="report", stated=said, found=found)
@@ -177,11 +180,13 @@ def _report_facts(
 def _derived_facts(stated: Derivation, made: Derivation) -> Iterator[StatedFact]:
     """Yield what is known only when a file was made again."""
     yield StatedFact(what="target", stated=stated.target, found=made.target)
-    yield StatedFact(what="sources", stated=_hashes(stated.sources), found=_hashes(made.sources) or NONE)
+    yield StatedFact(
+        what="sources", stated=_hashes(stated.sources) or NOTHING, found=_hashes(made.sources) or NOTHING
+    )
     yield StatedFact(
         what="decided by runs",
-        stated=", ".join(stated.by_runs) or NONE,
-        found=", ".join(made.by_runs) or NONE,
+        stated=", ".join(stated.by_runs) or NOTHING,
+        found=", ".join(made.by_runs) or NOTHING,
     )
 
 
