@@ -30,8 +30,8 @@ from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
 from ptq_cli.pipeline.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.given_weights import DecidedWeights, GivenWeights
 from ptq_cli.pipeline.statement import (
-    UNFINISHED,
     OF_FOLDER,
+    UNFINISHED,
     PlacementFacts,
     Statement,
     statement_of,

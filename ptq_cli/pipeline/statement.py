@@ -32,7 +32,8 @@ from ptq_cli.setup.run_directory import (
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://pypi.org/project/ptq-cli/quantization/v1"
 AGAIN = "ptq export writes one beside each file; copy both"
-UNFINISHED, OF_FOLDER = "interrupted", "folder"  # decided by when a user stopped, and by other files
+UNFINISHED: str = "interrupted"  # decided by when a user stopped
+OF_FOLDER: str = "folder"  # decided with other files
 REPORT, COMPILER = "report.json", "numba"
 
 

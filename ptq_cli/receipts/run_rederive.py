@@ -19,8 +19,8 @@ from ptq_cli.pipeline.exported_file import quantized_path
 from ptq_cli.pipeline.run_export import Exported, make_export
 from ptq_cli.pipeline.statement import (
     AGAIN,
-    UNFINISHED,
     OF_FOLDER,
+    UNFINISHED,
     Artifact,
     Derivation,
     Statement,

@@ -1,7 +1,11 @@
 """A statement beside each file, and the file made again from what it names: what was changed is refused."""
 
+import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +20,7 @@ from ptq_cli.cli.commands.recipe import schema_of
 from tests.e2e.conftest import Ptq, Refuse, make_onnx, make_weights
 from tests.e2e.test_large_model import large  # noqa: F401 - a fixture
 
+ROOT = Path(__file__).parents[2]
 RUN = Path("ptq-run")
 MODEL, STATEMENT = RUN / "model.int8.onnx", RUN / "model.int8.intoto.json"
 VERIFY = "verify --rederive"
@@ -49,8 +54,6 @@ def test_a_statement_says_what_a_file_was_made_from(folder: Path, ptq: Ptq) -> N
 
 
 def sha256(path: Path) -> str:
-    import hashlib
-
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -267,6 +270,41 @@ def test_a_damaged_statement_is_refused(
     # An evaluation needs none, and leaves alone what it cannot read.
     assert ptq("evaluate").status == 0
     assert (STATEMENT.read_text() if STATEMENT.is_file() else None) == content
+
+
+# What a library chooses by the processor, told that this is one without vectors of its own.
+PLAIN = {
+    "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
+    "OPENBLAS_CORETYPE": "Nehalem",
+    "NUMBA_CPU_NAME": "generic",
+    "NUMBA_CPU_FEATURES": "",
+    "GLIBC_TUNABLES": "glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F",
+    "ATEN_CPU_CAPABILITY": "default",
+}
+EXPORTS = (
+    *("--amax entropy", "--amax mse --set amax.weight_method=mse", "--weight-bits 4", "--target tensorrt"),
+    *("--set activations.bits=4 --amax mse", "--set weights.quantizer=dorefa --weight-bits 4"),
+)
+
+
+@pytest.mark.nightly
+def test_a_processor_without_vectors_and_eight_threads_make_the_same_bytes(folder: Path, ptq: Ptq) -> None:
+    assert ptq("quantize model.onnx --data calib.npz --prefer size --run ptq-run/plain").status == 0
+    for number, options in enumerate(EXPORTS):
+        made = set()
+        for threads in (8, 1):
+            file = RUN / f"plain/{number}.onnx"
+            words = f"{options} --recover none --set runtime.threads={threads} --run {file.parent} -o {file}"
+            outcome = ptq(f"export {words}")
+            assert outcome.status == 0, outcome.err
+            made.add(file.read_bytes())
+        assert len(made) == 1, options
+    environment = {**os.environ, **PLAIN, "NUMBA_CACHE_DIR": str(folder / "compiled"), "OMP_NUM_THREADS": "8"}
+    command = [sys.executable, "-m", "tools.processors.again", str(folder / RUN / "plain")]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count(": pass\n")) == (0, len(EXPORTS) + 1), (
+        done.stdout + done.stderr
+    )
 
 
 def test_options_of_another_use_are_refused(refuse: Refuse) -> None:
