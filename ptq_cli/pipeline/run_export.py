@@ -376,11 +376,12 @@ def _decided_by_runs(made: DecidedModel, recovery: Recovery | None, taken: int) 
     """Yield what statistics and recipe alone do not decide of a file."""
     if made.latency is not None:
         yield LATENCY
-    if made.forms is not None and made.forms.forms:
+    if has_forms := made.forms is not None and bool(made.forms.forms):
         yield "forms"
     if made.ranges is not None:
         yield RANGES
-    if made.float_layers is not None:
+    # The last step leaves all layers in float, and tells of none.
+    if made.float_layers is not None or (made.replaced and not has_forms and made.ranges is None):
         yield IN_FLOAT
     if recovery is not None:
         yield ROUND

@@ -231,7 +231,7 @@ def test_constants_in_a_file_of_their_own_belong_to_it(large: Path, ptq: Ptq) ->
 
 
 def test_a_file_that_running_models_decided_needs_the_data(folder: Path, ptq: Ptq, refuse: Refuse) -> None:
-    assert ptq("export --recover round").status == 0
+    assert ptq("export --set recovery.rungs=round").status == 0
     assert stated()["predicate"]["by_runs"] == ["round"]
     assert ptq(VERIFY).status == 0
     shutil.move("calib.npz", "moved.npz")
