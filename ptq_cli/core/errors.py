@@ -324,11 +324,11 @@ class UnsupportedFormatError(UsageError, NotImplementedError, code="PTQ-QUANT-00
 
 
 class StatementError(PtqError, code="PTQ-STATEMENT-001"):
-    """The statement beside a quantized file is missing, damaged, or not one of ``ptq export``."""
+    """A quantized file has no statement beside it, or a damaged one."""
 
 
 class NotRederivableError(PtqError, code="PTQ-STATEMENT-002"):
-    """The quantized file holds decisions that cannot be made again here."""
+    """A quantized file cannot be made again here."""
 
 
 class CasesError(PtqError, code="PTQ-CASES-001"):

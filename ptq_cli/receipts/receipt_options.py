@@ -8,7 +8,7 @@ RECEIPT = (
         OWN,
         "--rederive",
         is_flag=True,
-        help="Make the file again from what its statement names, and exit with status 3 if the bytes differ.",
+        help="Make the file again from what its statement names; exit with status 3 if anything differs.",
     ),
     option(
         OWN,

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from ptq_cli.collectors.calibration_file import Calibration, parse_calibration
 from ptq_cli.core.documents import read_document
-from ptq_cli.core.errors import NotRederivableError, StatementError
+from ptq_cli.core.errors import NotRederivableError, StatementError, UsageError
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.read_files import parse_toml, read_file, require_file, sha256_file, sha256_text
 from ptq_cli.evaluation.document.report_document import Report
@@ -220,13 +220,19 @@ class _Source:
         statistics = given.statistics or run.require_stage(run.calibration, "ptq calibrate")
         content = read_file(statistics, "calibration")
         float_model = given.float_model or run.require_stage(run.float_model, "ptq calibrate")
+        model = read_model(require_file(float_model, "float model"))
+        if model.sha256 in _hashes(stated.sources) and model.sha256 != stated.float_model.digest.sha256:
+            raise UsageError(
+                f"'{float_model}' is what the float model was prepared from",
+                hint=f"ptq export --float {float_model} -o float.onnx prepares it; pass --float float.onnx",
+            )
         text = stated.recipe.text
         if given.recipe is not None:
             text = read_file(given.recipe, "recipe").decode("utf-8", "replace")
         return cls(
             run=run,
             stated=stated,
-            float_model=read_model(require_file(float_model, "float model")),
+            float_model=model,
             calibration=parse_calibration(content, str(statistics)),
             statistics_sha256=hashlib.sha256(content).hexdigest(),
             recipe=text,

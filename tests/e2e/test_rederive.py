@@ -73,7 +73,9 @@ def test_a_file_is_made_again_with_the_same_bytes(folder: Path, ptq: Ptq) -> Non
     assert ptq(f"{VERIFY} elsewhere/other.onnx").status == 0
 
 
-def test_what_it_is_made_from_can_be_named(folder: Path, ptq: Ptq) -> None:
+def test_what_it_is_made_from_can_be_named(folder: Path, ptq: Ptq, refuse: Refuse) -> None:
+    said = "'model.onnx' is what the float model was prepared from"
+    refuse(f"{VERIFY} --float model.onnx", "PTQ-USAGE-001", said, hint="ptq export --float model.onnx")
     published = folder / "a/b/published"
     published.mkdir(parents=True)
     for path in (MODEL, STATEMENT, RUN / "calibration.safetensors", RUN / "recipe.toml"):

@@ -48,8 +48,7 @@ Examples:
   ptq verify --rederive model.int8.onnx --run ptq-run
 
 Exits with status 3 if a rule of the target is broken, if the share is too small, or if a kernel computes
-something else than its operators, or may do so on this processor; with --rederive if the file or its
-statement is not what was made again.
+something else than its operators, or may do so on this processor.
 """,
 )
 @option(
