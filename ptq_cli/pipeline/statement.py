@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 from ptq_cli.calibration.provenance import HASH_PREFIX
 from ptq_cli.collectors.calibration_file import Calibration, Provenance, calibration_bytes
-from ptq_cli.core.documents import FileFormat, Matches, decode, strict_json, to_json
+from ptq_cli.core.documents import AtLeast, FileFormat, Matches, decode, strict_json, to_json
 from ptq_cli.core.errors import ReportError, StatementError
 from ptq_cli.core.read_files import read_file, sha256_file, sha256_text
 from ptq_cli.evaluation.document.gate_result import Verdict
@@ -70,7 +70,10 @@ class StatedRecipe:
 class PlacementFacts:
     """What decides where layers compute, and is in no file that the quantized one is made from."""
 
-    float_bytes: Annotated[int, "Size of the file that the float model came from: the result is not larger."]
+    float_bytes: Annotated[
+        Annotated[int, AtLeast(1)],
+        "Size of the file that the float model came from: the result is not larger.",
+    ]
     sample_shapes: Annotated[
         dict[str, tuple[int, ...]] | None,
         "Shape of one sample of each input; null if no calibration data were read.",

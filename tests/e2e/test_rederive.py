@@ -51,6 +51,8 @@ def test_a_statement_says_what_a_file_was_made_from(folder: Path, ptq: Ptq) -> N
     assert ptq("export").status == 0
     assert stated()["predicate"]["evaluation"] is None
     assert stated()["subject"] == statement["subject"]
+    assert ptq("export --weight-bits 4").status == 0
+    assert [path.name for path in RUN.glob("*.intoto.json")] == ["model.w4.intoto.json"]
 
 
 def sha256(path: Path) -> str:
@@ -200,6 +202,11 @@ def test_a_statement_that_was_changed_is_refused(
     assert outcome.out.endswith("FAIL\n")
     document = json.loads(ptq(f"{VERIFY} --json").out)
     assert (document["verdict"], document["differences"]) == ("fail", [])
+
+
+def test_a_size_that_cannot_be_is_refused(folder: Path, refuse: Refuse) -> None:
+    forge("predicate", "placement", "float_bytes", value=0)
+    refuse(VERIFY, "PTQ-STATEMENT-001", "'predicate.placement.float_bytes' is 0, expected at least 1")
 
 
 def test_another_float_model_is_refused(folder: Path, ptq: Ptq) -> None:
