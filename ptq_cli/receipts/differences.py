@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Annotated, Literal
 
 import ml_dtypes  # noqa: F401 - gives numpy the types of 4 bits and of small floats
@@ -75,9 +76,8 @@ def _tensor(one: ir.TensorProtocol | None, other: ir.TensorProtocol | None) -> s
         return "has other padding"
     at = tuple(map(int, places[0]))
     where = f" at {list(at)}" if one.shape.rank() else ""
-    count = f"{len(places):,} of {found.size:,} values differ, the first" if found.size > 1 else "is"
-    ending = f"{where} is" if found.size > 1 else ""
-    return f"{count}{ending} {_value(found[at])}, expected {_value(wanted[at])}"
+    said = f"{len(places):,} of {found.size:,} values differ, the first{where} is" if found.size > 1 else "is"
+    return f"{said} {_value(found[at])}, expected {_value(wanted[at])}"
 
 
 def _value(value: object) -> str:
@@ -89,7 +89,7 @@ def _shape(tensor: ir.TensorProtocol) -> str:
 
 
 def _nodes(one: ir.Model, other: ir.Model) -> Iterator[FileDifference]:
-    first, second = ({_key(node): node for node in every_node(model.graph)} for model in (one, other))
+    first, second = _by_name(one), _by_name(other)
     for key, node in first.items():
         if key not in second:
             yield FileDifference(kind="node", name=key, text=f"was added ({node.op_type})")
@@ -102,8 +102,14 @@ def _nodes(one: ir.Model, other: ir.Model) -> Iterator[FileDifference]:
         yield FileDifference(kind="graph", name="", text="its nodes are in another order")
 
 
-def _key(node: ir.Node) -> str:
-    return node.name or (node.outputs[0].name if node.outputs else "") or ""
+def _by_name(model: ir.Model) -> dict[str, ir.Node]:
+    """The nodes by name, or by what they make; a further one of a name, which ONNX allows, has a number."""
+    found: dict[str, ir.Node] = {}
+    for node in every_node(model.graph):
+        name = node.name or next((value.name or "" for value in node.outputs), "")
+        numbers = (f"{name} ({number})" for number in count(2))
+        found[next(key for key in chain([name], numbers) if key not in found)] = node
+    return found
 
 
 def _changes(one: ir.Node, other: ir.Node) -> str:
