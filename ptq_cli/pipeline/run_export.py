@@ -365,14 +365,18 @@ def _stored(
         placed_by = PlacementFacts(float_bytes=float_bytes, sample_shapes=shapes)
     result = _result(source, made, (placed_by.float_bytes, stored.size), method, kernels.result())
     result = replace(result, recovery=recovery, taken=taken)
-    by_runs = _decided_by_runs(made, recovery, taken)
+    by_runs = list(_decided_by_runs(made, recovery))
+    if context is not None and context.interruptions.stopped:
+        by_runs.append(UNFINISHED)
+    if taken:
+        by_runs.append(OF_FOLDER)
     about = subjects(stored, path.name)
     statement = statement_of(recipe, run, calibration, placed_by, by_runs, about)
     files = {**stored.files(path), run.recipe: statement.predicate.recipe.text.encode()}
     return Exported(result, stored, {**files, statement_path(path): statement.content()}, statement)
 
 
-def _decided_by_runs(made: DecidedModel, recovery: Recovery | None, taken: int) -> Iterator[str]:
+def _decided_by_runs(made: DecidedModel, recovery: Recovery | None) -> Iterator[str]:
     """Yield what statistics and recipe alone do not decide of a file."""
     if made.latency is not None:
         yield LATENCY
@@ -385,10 +389,6 @@ def _decided_by_runs(made: DecidedModel, recovery: Recovery | None, taken: int) 
         yield IN_FLOAT
     if recovery is not None:
         yield ROUND
-    if recovery is not None and recovery.interrupted:
-        yield UNFINISHED
-    if taken:
-        yield OF_FOLDER
 
 
 def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:
