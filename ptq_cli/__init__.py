@@ -4,6 +4,7 @@ The verbs are functions that return values: ``calibrate``, ``merge``, ``export``
 ``tune``, ``inspect`` and ``prepare``; ``verify`` proves what runs as integers, ``bench`` measures how fast,
 ``analyze`` where accuracy is lost, and ``drift`` whether new data are as those of the calibration;
 ``pack_cases`` and ``compare_answers`` prove it on other devices;
+``rederive`` makes a file again from what its statement names;
 ``evaluate_shard`` and ``merge_evaluation`` share out an evaluation;
 ``quantize_folder`` quantizes all models of one export;
 ``show_calibration`` and ``explain`` look at what was measured, ``compare`` at two reports, and

@@ -5,6 +5,7 @@ from .api.evaluations import tune as tune
 from .api.proofs import bench as bench
 from .api.proofs import compare_answers as compare_answers
 from .api.proofs import pack_cases as pack_cases
+from .api.proofs import rederive as rederive
 from .api.proofs import verify as verify
 from .api.stages import calibrate as calibrate
 from .api.stages import export as export

@@ -13,6 +13,7 @@ from ptq_cli.evaluation.document.device_document import DeviceAnswers
 from ptq_cli.evaluation.verification import KERNEL_STEPS, Verification
 from ptq_cli.latency.run_bench import BenchOptions, BenchResult, run_bench
 from ptq_cli.pipeline.run_verify import VerifyOptions, run_verify
+from ptq_cli.receipts.run_rederive import GivenParts, Rederivation, run_rederive
 from ptq_cli.recipe.keyword_settings import Settings, SharedSettings
 from ptq_cli.setup.run_directory import DEFAULT_RUN, RunDirectory
 
@@ -56,6 +57,42 @@ def verify(
     request = request_of(settings, None, recipe, preset)
     options = VerifyOptions(min_integer_share, random_inputs, max_kernel_steps)
     return run_verify(request, RunDirectory(Path(run)), as_model_path(model), options, progress)
+
+
+@in_own_words
+def rederive(
+    model: PathLike | None = None,
+    *,
+    run: PathLike = DEFAULT_RUN,
+    float_model: PathLike | None = None,
+    statistics: PathLike | None = None,
+    recipe: PathLike | None = None,
+    data: PathLike | None = None,
+    progress: ProgressCallback = silent,
+) -> Rederivation:
+    """Make a quantized file again from what the statement beside it names, and compare the bytes.
+
+    Other bytes, and a statement that is wrong, raise nothing: see ``result.verdict``.
+
+    Args:
+        model: a file that ``export`` wrote; None for the one in the run directory.
+        run: the run directory.
+        float_model: the prepared float model; None for that of the run.
+        statistics: the calibration; None for that of the run.
+        recipe: the recipe; None for the one in the statement.
+        data: calibration data, needed only where running models decided something; None for the recipe's.
+        progress: is called as the work proceeds.
+
+    Raises:
+        PtqError: there is no statement, or something that cannot be repeated here decided the file.
+
+    Example:
+        >>> rederive("model_int8.onnx").verdict  # doctest: +SKIP
+        'pass'
+    """
+    parts = [Path(part) if part is not None else None for part in (float_model, statistics, recipe, data)]
+    given = GivenParts(float_model=parts[0], statistics=parts[1], recipe=parts[2], data=parts[3])
+    return run_rederive(RunDirectory(Path(run)), Path(model) if model is not None else None, given, progress)
 
 
 @in_own_words

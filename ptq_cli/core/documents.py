@@ -323,7 +323,12 @@ def docstring(item: Any) -> str:
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _SCALARS = {str: "string", int: "integer", bool: "boolean"}
-_HEADER = {"format": "Says what the file is.", "format_version": "Version of this format."}
+_HEADER = {
+    "format": "Says what the file is.",
+    "format_version": "Version of this format.",
+    "_type": "Says that it is a statement of in-toto.",
+    "predicateType": "Says what the predicate is, with its version.",
+}
 NUMBER = {"$ref": "#/$defs/number"}
 _NUMBERS = {
     "description": "JSON has no infinity and no NaN, so they are texts.",

@@ -323,6 +323,14 @@ class UnsupportedFormatError(UsageError, NotImplementedError, code="PTQ-QUANT-00
     """A number format that no quantizer of ptq supports, such as the float8 format E5M2."""
 
 
+class StatementError(PtqError, code="PTQ-STATEMENT-001"):
+    """A quantized file has no statement beside it, or a damaged one."""
+
+
+class NotRederivableError(PtqError, code="PTQ-STATEMENT-002"):
+    """A quantized file cannot be made again here."""
+
+
 class CasesError(PtqError, code="PTQ-CASES-001"):
     """A folder of cases is damaged, was changed, or was made by another version of ptq."""
 

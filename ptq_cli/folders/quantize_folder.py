@@ -18,7 +18,14 @@ from ptq_cli.core.files import Content, PartialFolder, write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.folders.file_requests import FileRequest, file_requests, named_errors
 from ptq_cli.folders.hub_config import HubConfig, hub_config
-from ptq_cli.folders.model_folder import ModelFolder, carried_files, hub_folder, lay_out, open_folder
+from ptq_cli.folders.model_folder import (
+    FolderLayout,
+    ModelFolder,
+    carried_files,
+    hub_folder,
+    lay_out,
+    open_folder,
+)
 from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.models.loading.source import ModelKind, detect_kind
 from ptq_cli.pipeline.given_weights import DecidedWeights
@@ -29,12 +36,13 @@ from ptq_cli.pipeline.run_quantize import (
     is_evaluated,
     make_quantization,
 )
+from ptq_cli.pipeline.statement import parse_statement
 from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.model_names import suffix_of
 from ptq_cli.setup.output_checks import input_files, require_free_outputs, require_outputs
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Request, Resolved, no_data, resolve
-from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.run_directory import RunDirectory, statement_path
 
 SUMMARY = "folder.json"
 
@@ -201,6 +209,7 @@ class _Making:
         models = {item.asked.file: item.model for item in self._made}
         outputs = {item.asked.file: item.asked.output for item in self._made}
         layout = lay_out(folder, models, outputs, suffix)
+        self._restate(layout)
         carried = carried_files(folder, output)
         result = FolderResult(
             folder=folder.path,
@@ -234,6 +243,18 @@ class _Making:
         summary = {result.summary: to_json(result).encode()}
         write_together({**self._files, **layout.files, **copies, **summary})
         return result
+
+    def _restate(self, layout: FolderLayout) -> None:
+        """Let the statement of each file name the constants that it shares with others."""
+        for item in self._made:
+            placed = layout.models[item.asked.file]
+            if item.result is None or placed is item.model:
+                continue
+            place = statement_path(item.asked.output)
+            content = self._files[place]
+            content = content.read_bytes() if isinstance(content, Path) else content
+            found = parse_statement(content, place)
+            self._files[place] = found.in_folder(placed, item.asked.output.name).content()
 
     def discard(self) -> None:
         """Remove what waits on disk and was not written."""

@@ -58,9 +58,9 @@ def decided_model(
     if in_float:
         weighted = {site.node for site in models.placed(models.asked).plan.weights}
         models.place_in_float(dict.fromkeys(sorted(weighted), BYTES_REASON))
-    recovered = _Recovered(placement=models.placed(models.asked))
+    recovered = _Recovered(placement=(first := models.placed(models.asked)))
     if context is not None:
-        recovered = _recovered(context, models, recovered.placement, profile)
+        recovered = _recovered(context, models, first, profile)
     decided = models.decide(graph, recovered.placement, keep)
     return replace(
         decided,
@@ -69,6 +69,7 @@ def decided_model(
         float_layers=recovered.float_layers,
         forms=recovered.forms,
         reached=recovered.reached,
+        replaced=recovered.placement is not first,
         expected=table.speeds(decided.plan) if table is not None else {},
         work=multiply_accumulates(decided.model).counts,
         begun=begun,
@@ -93,6 +94,8 @@ def _place_by_time(
     if latency is None and context is None and not decides_placement(resolved, source.float_model):
         return None, None, None
     sizes = context.data.one_size if context is not None else None
+    if source.placed_by is not None:
+        sizes = source.placed_by.sample_shapes
     table = KernelTimes(source.graph, plan, resolved.target, sizes)
     if latency is not None and latency.profile is not None:
         return replace(latency, elsewhere=table.speeds(plan)), latency.profile, table

@@ -18,6 +18,7 @@ from ptq_cli.core.read_files import require_file, require_name
 from ptq_cli.evaluation.document.report_document import AmaxSummary, LayerEntry, ModelEntry, ModelSummary
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.files.storing import release
+from ptq_cli.pipeline.statement import Statement
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.placement.tensor_settings import TensorRecipe
 from ptq_cli.plan.planner import make_plan
@@ -127,11 +128,16 @@ def _origin(recipe: TensorRecipe, calibration: Calibration, method: str, target:
 
 @dataclass(frozen=True)
 class Pair:
-    """The two models, serialized; the quantized one with the name of its file."""
+    """The two models, serialized; the quantized one with the name of its file.
+
+    Attributes:
+        statement: of the quantized file, and where it is; None if there is none to add the report to.
+    """
 
     float_model: StoredModel
     quantized_model: StoredModel
     quantized_name: str
+    statement: tuple[Path, Statement] | None = None
 
 
 def quantized_path(run: RunDirectory, named: Path | None) -> Path:

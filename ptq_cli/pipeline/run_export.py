@@ -1,7 +1,7 @@
 """``export``: decide the parameters from the statistics, and write the quantized model."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -29,6 +29,14 @@ from ptq_cli.pipeline.decide_model import decided_model
 from ptq_cli.pipeline.evaluation.compared_kernels import require_right_kernels
 from ptq_cli.pipeline.exported_file import report_layers, write_metadata
 from ptq_cli.pipeline.given_weights import DecidedWeights, GivenWeights
+from ptq_cli.pipeline.statement import (
+    OF_FOLDER,
+    UNFINISHED,
+    PlacementFacts,
+    Statement,
+    statement_of,
+    subjects,
+)
 from ptq_cli.pipeline.trial_models import CalibratedModel, decides_placement
 from ptq_cli.placement.fastest_placement import LatencyPreference
 from ptq_cli.placement.placed_graph import prove_powers_of_two
@@ -49,10 +57,9 @@ from ptq_cli.qdq.write.runtime_forms import (
     write_clamps_of_blocks,
     write_table_lookups,
 )
-from ptq_cli.recipe.declaration import ROUND
-from ptq_cli.recipe.recipe_layers import recipe_to_toml
+from ptq_cli.recipe.declaration import IN_FLOAT, RANGES, ROUND
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
-from ptq_cli.recipe.sections import FLOAT16, RecoverySettings
+from ptq_cli.recipe.sections import FLOAT16, LATENCY, RecoverySettings
 from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, reached_accuracy
 from ptq_cli.recover.goal import goal_of
 from ptq_cli.recover.quantized_layer import DecidedModel
@@ -74,7 +81,7 @@ from ptq_cli.runtime.qnn import QNN_HTP, compile_context
 from ptq_cli.setup.output_checks import input_files, require_data_output, require_outputs
 from ptq_cli.setup.resolve import Request
 from ptq_cli.setup.resumable import discard_checkpoint
-from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.run_directory import RunDirectory, statement_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +165,7 @@ class Exported:
     result: ExportResult
     model: StoredModel
     files: Mapping[Path, Content]
+    statement: Statement
 
 
 # ONNX Runtime optimizes as many in less than a second, and takes more than in proportion for more.
@@ -293,7 +301,7 @@ def _exported(
         accuracy = reached_accuracy(context, made, again=again)
         if made.float_layers is not None and accuracy.sqnr_db < context.wanted_db:
             made = replace(made, float_layers=replace(made.float_layers, reached=accuracy.sqnr_db))
-    exported = _stored(source, made, recovery, taken=len(given.sites))
+    exported = _stored(source, context, made, recovery, taken=len(given.sites))
     return replace(exported, result=replace(exported.result, accuracy=accuracy))
 
 
@@ -328,7 +336,12 @@ def _context(source: CalibratedModel, data: RecoveryData, *, keeps_on_interrupt:
 
 
 def _stored(
-    source: CalibratedModel, made: DecidedModel, recovery: Recovery | None, *, taken: int
+    source: CalibratedModel,
+    context: RecoveryContext | None,
+    made: DecidedModel,
+    recovery: Recovery | None,
+    *,
+    taken: int,
 ) -> Exported:
     """The bytes of a quantized model whose integers are written into its graph."""
     resolved, calibration, path, run = source.resolved, source.calibration, source.output, source.run
@@ -344,11 +357,38 @@ def _stored(
     with ThreadPoolExecutor(1, "kernels") as pool:
         kernels = pool.submit(_kernels, stored, made, target)
         check_stored(stored, made.model, "the quantized model")
-    brought = source_bytes(recipe.model.path, calibration.provenance.settings, run)
-    of_files = (brought or source.float_model.size, stored.size)
-    result = _result(source, made, of_files, method, kernels.result())
-    files = {**stored.files(path), run.recipe: recipe_to_toml(recipe, run.path).encode()}
-    return Exported(replace(result, recovery=recovery, taken=taken), stored, files)
+    placed_by = source.placed_by
+    if placed_by is None:
+        brought = source_bytes(recipe.model.path, calibration.provenance.settings, run)
+        shapes = context.data.one_size if context is not None else None
+        float_bytes = brought or source.float_model.size
+        placed_by = PlacementFacts(float_bytes=float_bytes, sample_shapes=shapes)
+    result = _result(source, made, (placed_by.float_bytes, stored.size), method, kernels.result())
+    result = replace(result, recovery=recovery, taken=taken)
+    by_runs = list(_decided_by_runs(made, recovery))
+    if context is not None and context.interruptions.stopped:
+        by_runs.append(UNFINISHED)
+    if taken:
+        by_runs.append(OF_FOLDER)
+    about = subjects(stored, path.name)
+    statement = statement_of(recipe, run, calibration, placed_by, by_runs, about)
+    files = {**stored.files(path), run.recipe: statement.predicate.recipe.text.encode()}
+    return Exported(result, stored, {**files, statement_path(path): statement.content()}, statement)
+
+
+def _decided_by_runs(made: DecidedModel, recovery: Recovery | None) -> Iterator[str]:
+    """Yield what statistics and recipe alone do not decide of a file."""
+    if made.latency is not None:
+        yield LATENCY
+    if has_forms := made.forms is not None and bool(made.forms.forms):
+        yield "forms"
+    if made.ranges is not None:
+        yield RANGES
+    # The last step leaves all layers in float, and tells of none.
+    if made.float_layers is not None or (made.replaced and not has_forms and made.ranges is None):
+        yield IN_FLOAT
+    if recovery is not None:
+        yield ROUND
 
 
 def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:

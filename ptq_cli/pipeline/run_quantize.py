@@ -32,7 +32,7 @@ from ptq_cli.setup.output_checks import input_files, require_outputs
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Request, open_data, resolve
 from ptq_cli.setup.resumable import discard_checkpoint
-from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.run_directory import RunDirectory, statement_path
 from ptq_cli.setup.served_inputs import with_states
 
 
@@ -158,7 +158,8 @@ def make_quantization(
     files = {**calibrated.files, **exported.files}
     evaluation = None
     if fitted is not None:
-        pair = Pair(stored, exported.model, exported.result.output.name)
+        statement = (statement_path(exported.result.output), exported.statement)
+        pair = Pair(stored, exported.model, exported.result.output.name, statement)
         (evaluated,) = make_evaluations(work, calibrated.calibration, [pair], fitted, plan)
         evaluation = evaluated.result
         files |= evaluated.files

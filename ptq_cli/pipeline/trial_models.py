@@ -14,6 +14,7 @@ from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel
+from ptq_cli.pipeline.statement import PlacementFacts
 from ptq_cli.placement.noisy_layers import without_noisy_forms
 from ptq_cli.placement.placed_graph import Placement, place
 from ptq_cli.placement.ranges import (
@@ -55,6 +56,7 @@ class CalibratedModel:
         graph: of the float model; what is decided takes it.
         output: the quantized model's file. Large constants go where its data will be.
         plan: what the target quantizes, if that is known already.
+        placed_by: what decided where layers compute, if a file is made again.
     """
 
     resolved: Resolved
@@ -64,6 +66,7 @@ class CalibratedModel:
     run: RunDirectory
     output: Path
     plan: Plan | None = None
+    placed_by: PlacementFacts | None = None
     progress: ProgressCallback = silent
 
 

@@ -144,8 +144,8 @@ def circuit_of(
             PlacedUnit(
                 nodes=names,
                 choices=tuple(name for name in names if name in quantized),
-                floating=sum(floating.get(name, 0.0) for name in names),
-                integer=sum(integer.get(name, 0.0) for name in names),
+                floating=math.fsum(floating.get(name, 0.0) for name in names),
+                integer=math.fsum(integer.get(name, 0.0) for name in names),
             )
         )
     values = [*graph.inputs, *(value for node in graph for value in node.outputs)]
@@ -243,10 +243,10 @@ def cheapest(
 
 def predicted(circuit: Circuit, seam: Seam, integer: Collection[int]) -> float:
     """Return the microseconds of a placement."""
-    units = sum(
+    units = math.fsum(
         unit.integer if index in integer else unit.floating for index, unit in enumerate(circuit.units)
     )
-    return units + sum(seam.cost(edge) for edge in circuit.edges if _crosses(edge, integer))
+    return units + math.fsum(seam.cost(edge) for edge in circuit.edges if _crosses(edge, integer))
 
 
 def _crosses(edge: Edge, integer: Collection[int]) -> bool:

@@ -8,7 +8,7 @@ kernels, in float and in integers, measured with one thread by ``python -m bench
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import prod
+from math import fsum, prod  # From Python 3.12 on, sum() rounds otherwise than before.
 from pathlib import Path
 
 import onnx_ir as ir
@@ -77,7 +77,7 @@ class KernelWork:
         found = table.get(self.kind)
         if found is None:
             return None
-        return sum(cost * size for cost, size in zip(found, self.terms, strict=True))
+        return fsum(cost * size for cost, size in zip(found, self.terms, strict=True))
 
 
 @cache
@@ -192,7 +192,7 @@ def expected_times(
         machine=costs.name,
         batch=1,
         threads=1,
-        floating=sum(item.floating for item in nodes.values()),
+        floating=fsum(item.floating for item in nodes.values()),
         integer=0.0,
         spread=1.0,
         seam_fixed=costs.seam[0],
@@ -260,7 +260,7 @@ class KernelTimes:
 
 def _mean(kinds: Sequence[KernelCosts]) -> KernelCosts:
     def mean(of: Sequence[Sequence[float]]) -> tuple[float, ...]:
-        return tuple(sum(costs) / len(costs) for costs in zip(*of, strict=True))
+        return tuple(fsum(costs) / len(costs) for costs in zip(*of, strict=True))
 
     classes = kinds[0].integer
     return KernelCosts(

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from ptq_cli.amax.choice import signed_bins
 from ptq_cli.amax.decide import decide
+from ptq_cli.amax.entropy import natural_log
 from ptq_cli.collectors.calibration_file import Calibration
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
 from ptq_cli.core.arithmetic import ZERO_AMAX, QuantParameters, fake_quantize
@@ -205,7 +206,8 @@ def added_noise(statistics: TensorStatistics, before: QuantParameters, after: Qu
     )
     if integer <= floating:
         return 0.0
-    return 10.0 * math.log10(integer / floating) if floating else math.inf
+    # A library's logarithm is not the same on every processor, and a file says this number.
+    return 10.0 * natural_log(integer / floating) / natural_log(10.0) if floating else math.inf
 
 
 def _values(statistics: TensorStatistics) -> tuple[TableValues, TableValues]:

@@ -171,6 +171,7 @@ def without_none(kind: Any) -> Any:
 
 STATIC, DYNAMIC, FLOAT = "static", "dynamic", "float"
 ROW, TENSOR = "row", "tensor"
+STATEMENT_SUFFIX = ".intoto.json"  # of the file that says what a model was made from
 # Units that share a scale of activations that become integers at each run.
 GRANULARITIES = {ROW: "one scale per row of summed values", TENSOR: "one scale and zero point per tensor"}
 # Modes of activations, with what each does.

@@ -4,7 +4,7 @@ import re
 
 from ptq_cli.core.formats import BYTE
 from ptq_cli.recipe.check import weight_family
-from ptq_cli.recipe.declaration import DYNAMIC, FLOAT
+from ptq_cli.recipe.declaration import DYNAMIC, FLOAT, STATEMENT_SUFFIX
 from ptq_cli.recipe.recovery_rungs import mode_of
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.recipe.sections import FLOAT16
@@ -18,8 +18,9 @@ LOADER_DTYPES = {QUANTIZED: "q8", **{name: name for name in ("fp16", _INT8, "uin
 KNOWN_SUFFIXES = (*LOADER_DTYPES, *("q8", "q8f16", "uint8f16", "q2", "q1", "q2f16"))
 MODEL_STEM = "model"  # of a model alone
 _OWN = re.compile(
-    rf"({MODEL_STEM}_(?:int8|{DYNAMIC}|q\d|w\d(?:a\d+)?|fp[48])(?:f16)?\.onnx"
-    r"|model\.(?:int8|w[2-7]|fp[48])\.onnx)(?:\.data)?"  # names that ptq gave until they were the ecosystem's
+    rf"({MODEL_STEM}_(?:int8|{DYNAMIC}|q\d|w\d(?:a\d+)?|fp[48])(?:f16)?"
+    r"|model\.(?:int8|w[2-7]|fp[48]))"  # names that ptq gave until they were the ecosystem's
+    rf"(?:\.onnx(?:\.data)?|{re.escape(STATEMENT_SUFFIX)})"
 )
 
 
@@ -93,6 +94,8 @@ def own_model(file_name: str) -> str | None:
         ('model_int8.onnx', 'model_q4.onnx', None)
         >>> own_model("model.int8.onnx"), own_model("model.float.onnx")
         ('model.int8.onnx', None)
+        >>> own_model("model_q4.intoto.json")
+        'model_q4.onnx'
     """
     found = _OWN.fullmatch(file_name)
-    return found[1] if found is not None else None
+    return f"{found[1]}.onnx" if found is not None else None

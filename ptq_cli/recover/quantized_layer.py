@@ -37,6 +37,7 @@ class DecidedModel:
         unsearched: tensors whose method had only one candidate, with the method.
         reached: SQNR of the worst output before weights are chosen again, in dB; NaN if it was not measured.
         expected: how many times as fast as float it is by the table, by kind of processor.
+        replaced: whether running models moved layers, or chose their ranges.
         begun: the file that holds integers of a large model already; None of another.
     """
 
@@ -52,6 +53,7 @@ class DecidedModel:
     reached: float = math.nan
     expected: Mapping[str, float] = field(default_factory=dict)
     work: Mapping[str, int | None] = field(default_factory=dict)
+    replaced: bool = False
     begun: ConstantsFile | None = None
 
     def write(self, model: ir.Model) -> NamesBySite:

@@ -8,7 +8,7 @@ from tempfile import TemporaryFile
 from ptq_cli.core.errors import OutputFileError, UsageError
 from ptq_cli.core.files import replaced_file
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.setup.run_directory import RunDirectory
+from ptq_cli.setup.run_directory import RunDirectory, statement_path
 
 
 def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path | None = None) -> None:
@@ -26,7 +26,8 @@ def require_outputs(run: RunDirectory, inputs: Mapping[str, Path], output: Path 
 def _all_outputs(run: RunDirectory, output: Path | None) -> Iterator[Path]:
     yield from (run.float_model, run.calibration, run.checkpoint, run.recipe, run.evaluation_checkpoint)
     yield from (*report_outputs(run), run.analysis, run.devices, run.tuning, run.profile, run.model_location)
-    yield output or run.quantized_model  # Last: it looks for files, in a folder that may not be one.
+    model = output or run.quantized_model  # Last: it looks for files, in a folder that may not be one.
+    yield from (model, statement_path(model))
 
 
 def report_outputs(run: RunDirectory) -> tuple[Path, ...]:

@@ -10,6 +10,7 @@ from ptq_cli import __version__
 from ptq_cli.core.entry_points import AMAX_METHODS, METRICS, TARGETS, plugins
 from ptq_cli.core.errors import MissingStageError
 from ptq_cli.core.read_files import require_name
+from ptq_cli.recipe.declaration import STATEMENT_SUFFIX
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.recipe_layers import file_layer, merge_layers
 from ptq_cli.recipe.schema import Recipe
@@ -61,6 +62,16 @@ def plugin_versions(recipe: Recipe, metrics: "Iterable[MetricSpec]") -> dict[str
 
 
 DEFAULT_RUN: Path = Path("ptq-run")
+
+
+def statement_path(model: Path) -> Path:
+    """The file beside a quantized model that says what it was made from.
+
+    Example:
+        >>> statement_path(Path("ptq-run/model_int8.onnx")).name
+        'model_int8.intoto.json'
+    """
+    return model.with_name(f"{model.name.removesuffix('.onnx')}{STATEMENT_SUFFIX}")
 
 
 class RunFile:
@@ -122,7 +133,8 @@ class RunDirectory:
         from ptq_cli.recipe.schema import Recipe
 
         found = merge_layers([file_layer(self.recipe)]) if self.recipe.is_file() else Recipe()
-        named, models = self.quantized_file(found), {name for _, name in self._own_models()}
+        named = self.quantized_file(found)
+        models = {name for file, name in self._own_models() if file.suffix != ".json"}
         # Earlier versions gave it another name, and a user may have written one of another form there.
         return self.path / models.pop() if len(models) == 1 else named
 

@@ -26,6 +26,7 @@ from ptq_cli.pipeline.evaluation.reports import EvaluationResult
 from ptq_cli.pipeline.exported_file import Pair
 from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.run_quantize import asks_for_evaluation
+from ptq_cli.pipeline.statement import statement_beside
 from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.recipe.assignments import Once
 from ptq_cli.recipe.declaration import AUTO, IN_FLOAT, RUNGS
@@ -231,7 +232,8 @@ def _finished(
     evaluation = None
     if subject.evaluation is not None and search.stopped != LADDER_INTERRUPTED:
         base = models.calibrations.of(best.rungs)
-        pair = Pair(base.float_model, chosen, models.output.name)
+        statement = statement_beside(models.output, chosen) if is_first else None
+        pair = Pair(base.float_model, chosen, models.output.name, statement)
         (found,) = make_evaluations(
             work, base.calibration, [pair], subject.evaluation, plan=base.subject.plan
         )

@@ -23,6 +23,7 @@ MADE_BY_A_RUN = {
         "report.json",
         "details.json",
         "devices.json",
+        "model_int8.intoto.json",
         "analysis.json",
     ),
     *("tune.json", "drift.json", "drift.html", "folder.json", "profile.json", "tune.partial.json"),

@@ -1,5 +1,6 @@
 """A folder as model: each file is quantized, what they share is stored once, and a cache gives the same."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -90,9 +91,16 @@ def test_a_folder_is_quantized_without_data_and_its_cache_gives_the_same_tokens(
     told = ptq(f"quantize {exported} --preset {preset} -o out --set evaluation.latency=false")
     assert told.status == 0, told.err
     names = [name.replace(".onnx", f"_{suffix}.onnx") for name in GRAPHS]
+    statements = [name.replace(".onnx", ".intoto.json") for name in names]
     assert sorted(path.name for path in Path("out").iterdir()) == sorted(
-        [*names, f"model_{suffix}.onnx_data", "config.json", "tokenizer.json"]
+        [*names, *statements, f"model_{suffix}.onnx_data", "config.json", "tokenizer.json"]
     )
+    for name in statements:
+        for item in json.loads(Path("out", name).read_text())["subject"]:
+            content = Path("out", item["name"]).read_bytes()
+            assert item["digest"]["sha256"] == hashlib.sha256(content).hexdigest()
+    refused = ptq(f"verify --rederive out/{names[0]} --run ptq-run/model")
+    assert "PTQ-STATEMENT-002: the file cannot be made again: its weights or" in refused.err
     places = [stored(Path("out", name)) for name in names]
     assert places[0] and set(places[0].values()) == set(places[1].values()), "the same integers and scales"
     summary = json.loads(Path("ptq-run/folder.json").read_text())
@@ -201,7 +209,17 @@ def test_data_decide_the_weights_of_all_files_once(parts, monkeypatch, ptq):
     assert told.status == 0, told.err
     assert not list(parts.rglob("*.partial"))
     names = sorted(path.name for path in Path("out/onnx").iterdir())
-    assert names == ["decoder_model_int8.onnx", "embed_tokens_int8.onnx", "encoder_model_int8.onnx"]
+    assert names == [
+        "decoder_model_int8.intoto.json",
+        "decoder_model_int8.onnx",
+        "embed_tokens_int8.onnx",
+        "encoder_model_int8.intoto.json",
+        "encoder_model_int8.onnx",
+    ]
+    runs = [
+        json.loads(Path("out/onnx", names[index]).read_text())["predicate"]["by_runs"] for index in (0, 3)
+    ]
+    assert runs == [["round"], ["round", "folder"]]
     assert Path("out/config.json").read_text() == "{}"
     files = {item["file"]: item for item in json.loads(told.out)["files"]}
     assert [

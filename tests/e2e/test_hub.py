@@ -46,7 +46,12 @@ def files(path: str) -> list[str]:
 def test_a_folder_is_published_in_two_commands(folder: Path, ptq: Ptq) -> None:
     data = "--data calib.npz --samples 32 --eval-data eval.npz --eval-samples 32 --metric top1"
     assert ptq(f"quantize hub {data} -o out").status == 0
-    assert files("out") == ["config.json", "onnx/model_int8.onnx", "ort_config.json"]
+    assert files("out") == [
+        "config.json",
+        "onnx/model_int8.intoto.json",
+        "onnx/model_int8.onnx",
+        "ort_config.json",
+    ]
     told = json.loads(Path("out/ort_config.json").read_text())
     assert set(told) == OF_OPTIMUM
     quantized = told["quantization"]
@@ -69,7 +74,8 @@ def test_forms_lie_side_by_side_in_the_folder_itself(folder: Path, ptq: Ptq) -> 
     for words in ("--preset dynamic", "--preset w8_block32 --run second", "--preset w4_block32 --run third"):
         made = ptq(f"quantize hub {words} -o hub")
         assert made.status == 0, made.err
-    names = ["model.onnx", "model_q4.onnx", "model_quantized.onnx"]
+    made = ("model_q4", "model_quantized")
+    names = ["model.onnx", *(f"{name}{end}" for name in made for end in (".intoto.json", ".onnx"))]
     assert files("hub") == [
         "config.json",
         *(f"onnx/{name}" for name in names),
@@ -88,7 +94,11 @@ def test_a_single_file_gets_the_name_that_loaders_look_for_first(
 ) -> None:
     made = ptq("quantize hub/onnx/model.onnx --data calib.npz --samples 32 --format hub -o out")
     assert made.status == 0, made.err
-    assert files("out") == ["onnx/model_quantized.onnx", "ort_config.json"]
+    assert files("out") == [
+        "onnx/model_quantized.intoto.json",
+        "onnx/model_quantized.onnx",
+        "ort_config.json",
+    ]
     assert ptq("evaluate out --eval-data eval.npz --eval-samples 32").status == 0
     assert ptq("report --card").status == 0
     assert "Transformers.js" not in Path("out/README.md").read_text(), "it needs a config.json"
@@ -131,7 +141,13 @@ def test_an_encoder_is_built_exported_and_quantized(encoder: str, ptq: Ptq) -> N
 
     made = ptq("quantize encoder --data data.npz -o encoder --prefer size")
     assert made.status == 0, made.err
-    assert files("encoder") == ["config.json", "model.safetensors", "onnx/model_int8.onnx", "ort_config.json"]
+    assert files("encoder") == [
+        "config.json",
+        "model.safetensors",
+        "onnx/model_int8.intoto.json",
+        "onnx/model_int8.onnx",
+        "ort_config.json",
+    ]
     model = getattr(transformers, encoder).from_pretrained("encoder").eval()
     # Texts of another length, and other samples than one batch of the calibration.
     arrays = {

@@ -46,6 +46,7 @@ def test_a_run_directory_holds_these_files_and_no_other(folder: Path) -> None:
         "details.json",
         "junit.xml",
         "model.float.onnx",
+        "model_int8.intoto.json",
         "model_int8.onnx",
         "recipe.toml",
         "report.html",

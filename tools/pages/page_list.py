@@ -19,7 +19,7 @@ BY_DAY = {
     "docs/tensorrt.md",
 }
 # Programs that pages use and that not every machine has; their pages are skipped without them.
-PROGRAMS = {"docs/json.md": "jq"}
+PROGRAMS = {"docs/guides/ci.md": "openssl", "docs/json.md": "jq"}
 
 
 def page_names() -> list[str]:

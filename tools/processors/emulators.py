@@ -107,14 +107,18 @@ def _native(_cpu: str, cases: Path, _cache: Path) -> list[str]:
     return [sys.executable, "-E", f"{cases}/run.py"]
 
 
+def x86_64_python(cpu: str, cache: Path) -> list[str]:
+    """Return the words that run this machine's own Python on another processor."""
+    return [f"{_qemu(cache)}/qemu-x86_64", "-cpu", cpu, sys.executable]
+
+
 def _x86_64(cpu: str, cases: Path, cache: Path) -> list[str]:
-    """Return what runs this machine's own Python on another processor."""
-    return [f"{_qemu(cache)}/qemu-x86_64", "-cpu", cpu, *_native(cpu, cases, cache)]
+    return [*x86_64_python(cpu, cache), "-E", f"{cases}/run.py"]
 
 
 def aarch64_python(cpu: str, cache: Path, packages: str = "") -> list[str]:
     """Return the words that run a Python of aarch64, which also imports what a folder has for it."""
-    qemu, root = _qemu(cache), _whole(cache / f"aarch64-{_versions()}", _make_aarch64)
+    qemu, root = _qemu(cache), whole(cache / f"aarch64-{_versions()}", _make_aarch64)
     words = [f"{qemu}/qemu-aarch64", "-cpu", cpu, "-L", str(root)]
     words += ["-E", f"PYTHONHOME={root}/usr", "-E", f"PYTHONPATH={root}/wheels:{packages}"]
     return [*words, f"{root}/usr/bin/python{PYTHON}"]
@@ -149,7 +153,7 @@ def web_modules(cache: Path) -> Path:
     Raises:
         UnavailableError: it cannot be installed.
     """
-    return (_whole(cache / WEB, _make_wasm) / "node_modules").absolute()
+    return (whole(cache / WEB, _make_wasm) / "node_modules").absolute()
 
 
 COMMANDS: dict[str, Callable[[str, Path, Path], list[str]]] = {
@@ -166,14 +170,14 @@ def _qemu(cache: Path) -> Path:
         raise UnavailableError(
             f"it needs Linux on x86-64, and this is {sys.platform} on {platform.machine()}"
         )
-    return _whole(cache / f"qemu-{SUITE}", _make_qemu)
+    return whole(cache / f"qemu-{SUITE}", _make_qemu)
 
 
 def _versions() -> str:
     return "-".join(importlib.metadata.version(name) for name in WHEELS)
 
 
-def _whole(folder: Path, make: Callable[[Path], None]) -> Path:
+def whole(folder: Path, make: Callable[[Path], None]) -> Path:
     """Return a folder that was made once; one that was begun is made anew."""
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -34,6 +34,7 @@ FILES: Mapping[str, str] = {
     "tune.json": "evaluation.document.ladder:Ladder",
     "bench.json": "latency.run_bench:BenchResult",
     "drift.json": "monitoring.drift:Drift",
+    "intoto.json": "pipeline.statement:Statement",
 }
 
 # By the command's words: what it may print, the usual one first.
@@ -57,6 +58,7 @@ JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
         "evaluation.verification:Verification",
         "folders.evaluate_folder:VerifiedFolder",
         "devices.run_cases:PackedCases",
+        "receipts.run_rederive:Rederivation",
         FILES["devices.json"],
     ),
     "bench": (FILES["bench.json"], "latency.measure_profile:ProfileResult"),

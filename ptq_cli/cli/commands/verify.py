@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptq_cli.devices.case_options import CASES, require_one_use
+from ptq_cli.receipts.receipt_options import RECEIPT
 from ptq_cli.terminal.options.help_sections import DATA, OWN, SectionCommand, option
 from ptq_cli.terminal.options.model_options import (
     ENGINE,
@@ -14,10 +15,24 @@ from ptq_cli.terminal.options.model_options import (
     data_option,
     target_option,
 )
-from ptq_cli.terminal.options.shared_options import GLOBALS, RECIPES, RUN, request_from, take
+from ptq_cli.terminal.options.shared_options import (
+    GLOBALS,
+    RECIPES,
+    RUN,
+    refuse_options,
+    request_from,
+    take,
+)
 
 if TYPE_CHECKING:
     from ptq_cli.setup.resolve import Request
+
+
+# Parameters that say how a file is proven, or what a device is given; --rederive takes all from the recipe.
+NOT_REDERIVED = (
+    *("min_integer_share", "max_kernel_steps", "show_all", "random_inputs", "target", "pack", "samples"),
+    *("answers", "min_exact_kernels", "minimum", "require_portable", "engine", "preset", "assignments"),
+)
 
 
 @click.command(
@@ -30,6 +45,7 @@ Examples:
   ptq verify theirs.onnx --target tensorrt --random-inputs --json
   ptq verify exported_q4/ --random-inputs
   ptq verify --pack cases
+  ptq verify --rederive model_int8.onnx --run ptq-run
 
 Exits with status 3 if a rule of the target is broken, if the share is too small, or if a kernel computes
 something else than its operators, or may do so on this processor.
@@ -57,7 +73,7 @@ something else than its operators, or may do so on this processor.
     DATA, "--random-inputs", is_flag=True, help="Compare the outputs on random inputs if there are no data."
 )
 @target_option("the target that the file was made for")
-@take(CASES, PORTABLE, MODEL_ARGUMENT, ENGINE, RUN, RECIPES, GLOBALS)
+@take(RECEIPT, CASES, PORTABLE, MODEL_ARGUMENT, ENGINE, RUN, RECIPES, GLOBALS)
 def command(
     model: Path | None,
     run: Path,
@@ -71,6 +87,9 @@ def command(
     answers: Path | None,
     min_exact_kernels: float | None,
     minimum: tuple[str, ...],
+    rederive: bool,
+    float_model: Path | None,
+    statistics: Path | None,
     **options: Any,
 ) -> int:
     """Check which operators of MODEL run in integers.
@@ -87,6 +106,9 @@ def command(
 
     If MODEL is a folder, each quantized ONNX file in it is checked.
 
+    --rederive makes MODEL again from the float model, the calibration and the recipe that the statement
+    beside it names, and compares the bytes.
+
     --pack writes cases instead, which a device without ptq runs, and --answers compares what the device gave.
     If the run directory has a report of this model, its page then shows the result.
     """
@@ -98,6 +120,10 @@ def command(
     from ptq_cli.terminal.output import print_json
     from ptq_cli.terminal.progress_bar import shown_progress
 
+    if rederive:
+        refuse_options(NOT_REDERIVED, "is not for --rederive", "leave it out")
+        return _rederive(run, model, options, float_model, statistics, as_json=as_json)
+    refuse_options(("float_model", "statistics"), "is for --rederive", "ptq verify --rederive FILE")
     limited = bool(minimum) or min_exact_kernels is not None
     require_one_use(pack, answers, model=model, samples=samples, limited=limited)
     if answers is not None and model is not None:
@@ -123,6 +149,35 @@ def command(
         print_json(result)
     else:
         print_verification(result, show_all=show_all)
+    return 0 if result.verdict == "pass" else GATE_MISSED
+
+
+def _rederive(
+    run: Path,
+    model: Path | None,
+    options: dict[str, Any],
+    float_model: Path | None,
+    statistics: Path | None,
+    *,
+    as_json: bool,
+) -> int:
+    from ptq_cli.receipts.receipt_lines import print_rederivation
+    from ptq_cli.receipts.run_rederive import GivenParts, run_rederive
+    from ptq_cli.setup.run_directory import RunDirectory
+    from ptq_cli.shown.report_lines import GATE_MISSED
+    from ptq_cli.terminal.output import print_json
+    from ptq_cli.terminal.progress_bar import shown_progress
+
+    data = options.get("data")
+    given = GivenParts(
+        float_model=float_model,
+        statistics=statistics,
+        recipe=options.get("recipe"),
+        data=Path(data) if data is not None else None,
+    )
+    with shown_progress() as progress:
+        result = run_rederive(RunDirectory(run), model, given, progress)
+    (print_json if as_json else print_rederivation)(result)
     return 0 if result.verdict == "pass" else GATE_MISSED
 
 

@@ -18,7 +18,7 @@ from ptq_cli.evaluation.runs.evaluator import Evaluation, Evaluator
 from ptq_cli.evaluation.runs.model_outputs import Axis, axis_before
 from ptq_cli.evaluation.runs.run_models import Runs, StreamRuns, samples_first
 from ptq_cli.latency.served_latency import require_served_batch
-from ptq_cli.models.files.stored import read_model
+from ptq_cli.models.files.stored import StoredModel, read_model
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet, SetSummary, fit_evaluation, output_axes
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
 from ptq_cli.pipeline.exported_file import (
@@ -29,6 +29,7 @@ from ptq_cli.pipeline.exported_file import (
     require_origin,
     with_ranges_of,
 )
+from ptq_cli.pipeline.statement import statement_beside
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
 from ptq_cli.runtime.engine_registry import ReopenedModel
@@ -212,7 +213,7 @@ def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[
     inputs = input_files(loaded.resolved.recipe)
     require_outputs(run, inputs)
     paths = [quantized_path(run, named) for named in quantized_models] or [quantized_path(run, None)]
-    pairs = tuple(Pair(loaded.float_model, read_model(path), path.name) for path in paths)
+    pairs = tuple(_pair(loaded.float_model, path) for path in paths)
     _require_free_reports(run, inputs, pairs)
     for pair, path in zip(pairs, paths, strict=True):
         origin = quantized_metadata(pair.quantized_model, path)
@@ -221,6 +222,11 @@ def open_models(request: Request, run: RunDirectory, quantized_models: Sequence[
         with_ranges_of(exported.recipe, origin, loaded.calibration, path.name)
     require_served_batch(loaded.resolved, loaded.graph)
     return OpenedModels(loaded=loaded, paths=tuple(paths), pairs=pairs, note=note)
+
+
+def _pair(float_model: StoredModel, path: Path) -> Pair:
+    quantized = read_model(path)
+    return Pair(float_model, quantized, path.name, statement_beside(path, quantized))
 
 
 def open_evaluation_set(opened: OpenedModels, progress: ProgressCallback) -> EvaluationSet:

@@ -145,6 +145,9 @@ def make_reports(
         material = partial(_material, item, calibration, tensor_recipe(own_recipe))
         changes = subject.watches[index].changes(summary.class_names)
         contents = report_files(report, own_recipe, material, item.origin, changes, own)
+        if item.pair.statement is not None:
+            place, statement = item.pair.statement
+            contents[place] = statement.judged(report).content()
         found.append(Evaluated(EvaluationResult(report, own), contents))
     return tuple(found)
 

@@ -1,9 +1,17 @@
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptq_cli.amax.entropy import entropy_amax, entropy_range, window_divergences, without_spike
+from ptq_cli.amax.entropy import (
+    entropy_amax,
+    entropy_range,
+    natural_log,
+    window_divergences,
+    without_spike,
+)
 from ptq_cli.amax.linear_histogram import LinearHistogram, histogram_of_values
 
 RNG = np.random.default_rng(45)
@@ -128,3 +136,25 @@ def test_too_few_bins_leave_one_candidate_and_the_whole_range(values):
     for choice in (entropy_amax(histogram, 128), entropy_range(histogram, 256)):
         assert choice.candidates == 1
         assert choice.amax == max(np.abs(values))
+
+
+@given(st.floats(1e-300, 1e300))
+def test_the_logarithm_is_within_a_unit_in_the_last_place(x):
+    # Whose bits are the same everywhere: a library's are only as near.
+    assert abs(natural_log(x) - math.log(x)) <= math.ulp(math.log(x))
+
+
+BITS = [
+    "-0x1.5963447f87fb5p+9",
+    "-0x1.26bb1bbb55515p+1",
+    "-0x1.62e42fefa39f1p-2",
+    "-0x1.62e42fefa39ebp-2",
+    "0x1.193ea7aad030ap+0",
+    "0x1.2d79559791e31p+3",
+    "0x1.57cd0e7026820p+5",
+]
+
+
+def test_the_logarithm_has_these_bits():
+    values = (1e-300, 0.1, 0.7071067811865475, 0.7071067811865477, 3.0, 12345.678, 2.0**62)
+    assert [natural_log(value).hex() for value in values] == BITS

@@ -59,5 +59,5 @@ def test_a_part_of_the_emulators_is_whole_or_not_there(tmp_path: Path) -> None:
         raise emulators.UnavailableError("no network")
 
     with pytest.raises(emulators.UnavailableError):
-        emulators._whole(tmp_path / "cache" / "part", fail)
+        emulators.whole(tmp_path / "cache" / "part", fail)
     assert list((tmp_path / "cache").iterdir()) == []
