@@ -1,0 +1,196 @@
+"""New integers, scales and biases of a stored weight, and the constants of the file that hold them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from ptq_cli.core.tensors import Array
+from ptq_cli.repair.raw_file import RawFile
+from ptq_cli.repair.safe_weights import Float64s, Int64s, needed_factors, safe_integers
+from ptq_cli.repair.weight_sites import BiasUse, ScaleUse, Use, WeightSite
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairedWeight:
+    """What became of a stored weight.
+
+    Attributes:
+        change: the largest change of a weight, in steps of the scale that it had.
+        factor: of the scale that grew most.
+        from_float: whether it was rounded from the float model's weight.
+    """
+
+    site: WeightSite
+    change: float
+    factor: float
+    from_float: bool
+
+
+def array_of(value: ir.Value) -> Array:
+    """Return the array of a constant."""
+    assert value.const_value is not None  # noqa: S101 - only constants are looked at
+    return np.asarray(value.const_value.numpy())
+
+
+def file_steps(site: WeightSite) -> tuple[Array, Float64s, Int64s]:
+    """Return a stored weight in steps of its scale, with the scale and the zero point of each element.
+
+    Shapes: each flat, as the stored weight.
+    """
+    stored = array_of(site.stored).reshape(-1)
+    scales = array_of(site.scales[0].value).astype(np.float64).reshape(-1)[site.scales[0].elements]
+    zeros = np.zeros(stored.size, np.int64)
+    if site.zero_points:
+        zeros = array_of(site.zero_points[0].value).astype(np.int64).reshape(-1)[site.zero_points[0].elements]
+    if not site.is_float:
+        return stored.astype(np.int64) - zeros, scales, zeros
+    steps = np.divide(stored, scales, out=np.zeros(stored.size), where=scales > 0)
+    return np.clip(steps, -128 - zeros, 127 - zeros), scales, zeros
+
+
+def repair_weight(raw: RawFile, site: WeightSite, floats: Array | None) -> RepairedWeight:
+    """Decide a weight anew, and write it into the message.
+
+    ``floats`` are those of the float model, flat as the stored weight; None to round the file's own.
+    """
+    own, scales, zeros = file_steps(site)
+    now = np.rint(own) + zeros
+    steps = own
+    if floats is not None:
+        exact = np.divide(floats, scales, out=np.zeros(floats.size), where=scales > 0)
+        steps = np.clip(exact, -128 - zeros, 127 - zeros)
+    rows, places = site.rows(steps)
+    per_row = len(places) > 1 and _each_row_has_its_own(site, places, bool(zeros.any()))
+    chosen = needed_factors(site.rows(now)[0]) > 1.0
+    if not per_row:
+        chosen[:] = True
+    first = scales[places[:, 0]]
+    stored_type = array_of(site.scales[0].value).dtype
+
+    def exact_factor(factors: Float64s) -> Float64s:
+        if not per_row:
+            return np.full(len(factors), _representable(factors[:1], scales[scales > 0][:1], stored_type)[0])
+        return _representable(factors, first, stored_type)
+
+    integers, factors = safe_integers(rows, chosen, exact_factor, per_row=per_row)
+    made = now.astype(np.int64)
+    made[places[chosen]] = integers[chosen]
+    by_element = np.ones(own.size)
+    by_element[places[chosen]] = factors[chosen, None]
+    moved = np.zeros(own.size, bool)
+    moved[places[chosen]] = True
+    values = np.where(moved, made * by_element, own)
+    _write(raw, site, _Decided(made, moved, by_element, scales))
+    return RepairedWeight(
+        site=site,
+        change=float(np.abs(values - own).max(initial=0.0)),
+        factor=float(factors.max(initial=1.0)),
+        from_float=floats is not None,
+    )
+
+
+def _representable(factors: Float64s, scales: Float64s, dtype: np.dtype) -> Float64s:
+    wide = (scales * factors).astype(dtype)
+    low = wide.astype(np.float64) < scales * factors
+    wide[low] = np.nextafter(wide[low], np.array(np.inf, dtype)) if dtype.kind == "f" else wide[low]
+    return np.divide(wide.astype(np.float64), scales, out=factors.copy(), where=scales > 0)
+
+
+def _each_row_has_its_own(site: WeightSite, places: Int64s, has_zeros: bool) -> bool:
+    """Whether each output channel has scales of its own, that no other shares."""
+    for item in (*site.scales, *(site.zero_points if has_zeros else ())):
+        of_rows = item.elements[places]
+        if (of_rows != of_rows[:, :1]).any() or np.unique(of_rows[:, 0]).size < len(places):
+            return False
+    for layer in site.layers:
+        if layer.bias is not None:
+            sizes = {array_of(layer.bias.value).size}
+            sizes |= {array_of(layer.bias.scale[1]).size} if layer.bias.scale is not None else set()
+            if sizes != {len(places)}:
+                return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """New integers, which elements they are of, and the factor and the old scale of each element."""
+
+    integers: Int64s
+    moved: Array
+    factors: Float64s
+    scales: Float64s
+
+
+def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> None:
+    new_scales: dict[Use, Array] = {}
+    for item in site.scales:
+        new_scales[item.use] = _by_value(item, decided.factors)
+    _set_all(raw, {item.use: (item.value, new_scales[item.use]) for item in site.scales})
+    zero = {
+        item.use: (item.value, np.where(_reached(item, decided.moved), 0, array_of(item.value)))
+        for item in site.zero_points
+        if array_of(item.value).any()
+    }
+    _set_all(raw, zero)
+    for layer in site.layers:
+        if layer.bias is not None:
+            _write_bias(raw, layer.bias, decided.factors[layer.places[:, 0]], site)
+    stored = array_of(site.stored)
+    if site.is_float:
+        grid = new_scales[site.scales[0].use].reshape(-1)[site.scales[0].elements]
+        flat = stored.reshape(-1)
+        keeps = np.rint(np.divide(flat, grid, out=np.zeros_like(flat), where=grid > 0)) == decided.integers
+        made = np.where(keeps | ~decided.moved, flat, decided.integers * grid)
+    else:
+        made = decided.integers
+    _set_all(raw, {use: (site.stored, made.reshape(stored.shape)) for use in site.readers})
+
+
+def _by_value(item: ScaleUse, factors: Float64s) -> Array:
+    old = array_of(item.value)
+    by_value = np.ones(old.size)
+    by_value[item.elements] = factors
+    return (old.reshape(-1).astype(np.float64) * by_value).astype(old.dtype).reshape(old.shape)
+
+
+def _reached(item: ScaleUse, moved: Array) -> Array:
+    shape = array_of(item.value).shape
+    found = np.zeros(int(np.prod(shape, dtype=np.int64)), bool)
+    found[item.elements[moved]] = True
+    return found.reshape(shape)
+
+
+def _write_bias(raw: RawFile, bias: BiasUse, factors: Float64s, site: WeightSite) -> None:
+    old = array_of(bias.value)
+    by_value = factors if old.size == factors.size else factors[:1]
+    if bias.scale is None:
+        made = np.rint(old.reshape(-1) / by_value)
+    else:
+        use, value = bias.scale
+        before = array_of(value)
+        by_scale = factors if before.size == factors.size else factors[:1]
+        after = (before.reshape(-1).astype(np.float64) * by_scale).astype(before.dtype)
+        ratio = after.astype(np.float64) / before.reshape(-1).astype(np.float64)
+        _set_all(raw, {use: (value, after.reshape(before.shape))})
+        made = np.rint(old.reshape(-1) / (ratio if ratio.size in (1, old.size) else by_value))
+    limits = np.iinfo(np.int32)
+    made = np.clip(made, limits.min, limits.max)
+    _set_all(raw, {bias.use: (bias.value, made.reshape(old.shape))})
+
+
+def _set_all(raw: RawFile, changes: Mapping[Use, tuple[ir.Value, Array]]) -> None:
+    """Change a constant where all of its readers are among these, and give these a new one otherwise."""
+    values = dict.fromkeys(value for value, _ in changes.values())
+    for value in values:
+        uses = [use for use, (item, _) in changes.items() if item is value]
+        array = next(array for item, array in changes.values() if item is value)
+        made = np.asarray(array).astype(array_of(value).dtype)
+        if np.array_equal(made, array_of(value)):
+            continue
+        everyone = {(use.node, use.idx) for use in value.uses()}
+        if everyone <= set(uses) and not value.is_graph_output():
+            raw.set(value, made)
+        else:
+            raw.add(value, made, uses)

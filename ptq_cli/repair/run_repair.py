@@ -1,0 +1,99 @@
+"""``repair``: a quantized file, and the same one whose integer sums are the same on every processor."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptq_cli.core.errors import NotQuantizedError, UnlikeFloatError, UnrepairableError
+from ptq_cli.core.progress import Progress, ProgressCallback, silent
+from ptq_cli.evaluation.document.report_document import SaturatingLayer, Saturation
+from ptq_cli.plan.target.target_file import load_target
+from ptq_cli.qdq.read.quantized_file import is_quantized
+from ptq_cli.repair.float_weights import FloatWeights
+from ptq_cli.repair.raw_file import RawFile
+from ptq_cli.repair.repair_document import ChangedWeight, Repair
+from ptq_cli.repair.repaired_weight import RepairedWeight, repair_weight
+from ptq_cli.repair.weight_sites import WeightSite, find_sites
+from ptq_cli.setup.output_checks import require_output
+
+TARGET = "ort-cpu"  # whose rules say which operators move a pair
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairOptions:
+    """What of a repair is wanted.
+
+    Attributes:
+        float_model: the model that the file was quantized from; None to round the file's own weights.
+        output: None for a file beside the model.
+        check: only say whether a repair is needed.
+    """
+
+    float_model: Path | None = None
+    output: Path | None = None
+    check: bool = False
+
+
+def run_repair(path: Path, options: RepairOptions, progress: ProgressCallback = silent) -> Repair:
+    """Repair a file, and write the result beside it or where it is wanted."""
+    output = options.output or path.with_name(f"{path.stem}.repaired.onnx")
+    progress(Progress(f"reading {path.name}", 0, None))
+    raw = RawFile.open(path)
+    if not is_quantized(raw.model):
+        raise NotQuantizedError(
+            f"model '{path.name}' contains no QuantizeLinear and no DequantizeLinear",
+            hint="ptq quantize makes a file of a float model that needs no repair",
+        )
+    sites, layers = find_sites(raw.model, load_target(TARGET))
+    before = Saturation(layers, tuple(_saturating(sites)))
+    if options.check:
+        return Repair(model=str(path), output=None, before=before, after=None, changed=(), copied=(), comparison=None)
+    inputs = {"the model that it repairs": path}
+    if options.float_model is not None:
+        inputs["the float model"] = options.float_model
+    require_output(output, inputs)
+    floats = FloatWeights(options.float_model) if options.float_model is not None else None
+    made = list[RepairedWeight]()
+    for number, site in enumerate(sites):
+        progress(Progress("repairing weights", number, len(sites)))
+        made.append(repair_weight(raw, site, floats.of(site) if floats is not None else None))
+    if floats is not None and made and not any(item.from_float for item in made):
+        raise UnlikeFloatError(
+            f"'{options.float_model}' holds none of the weights of '{path.name}'",
+            hint="pass the model that the file was quantized from, or leave --float out",
+        )
+    raw.write(output)
+    return Repair(
+        model=str(path),
+        output=str(output),
+        before=before,
+        after=Saturation(layers),
+        changed=tuple(map(_changed, made)),
+        copied=tuple(raw.copied),
+        comparison=None,
+    )
+
+
+def _saturating(sites: list[WeightSite]) -> list[SaturatingLayer]:
+    return [
+        SaturatingLayer(
+            name=layer.name,
+            op=layer.op,
+            pairs=layer.unsafe.pairs,
+            of_pairs=layer.unsafe.of_pairs,
+            channels=layer.unsafe.channels,
+            of_channels=layer.unsafe.of_channels,
+        )
+        for site in sites
+        for layer in site.layers
+        if layer.unsafe.pairs
+    ]
+
+
+def _changed(item: RepairedWeight) -> ChangedWeight:
+    return ChangedWeight(
+        name=item.site.stored.name or "",
+        layers=tuple(layer.name for layer in item.site.layers),
+        rounded_from="float model" if item.from_float else "file",
+        largest_change=item.change,
+        largest_factor=item.factor,
+    )
