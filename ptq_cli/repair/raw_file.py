@@ -11,10 +11,10 @@ import onnx_ir as ir
 from onnx import numpy_helper
 
 from ptq_cli.core.errors import UnrepairableError, UsageError
-from ptq_cli.core.files import Content, PartialFolder, write_together
+from ptq_cli.core.files import PartialFolder
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
-from ptq_cli.models.files.stored import external_tensors
+from ptq_cli.models.files.stored import StoredModel, external_tensors
 from ptq_cli.models.graph_reading import labeled_graphs
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.qdq.read.quantized_file import named
@@ -36,8 +36,11 @@ class RawFile:
     _tensors: dict[int, tuple[ir.TensorProtocol, onnx.TensorProto]]
     _constants: dict[str, onnx.NodeProto]
     _nodes: dict[int, tuple[ir.Node, onnx.NodeProto, onnx.GraphProto]]
+    _added: dict[tuple[int, int], int] = field(default_factory=dict)
     copied: list[str] = field(default_factory=list)
     _patches: dict[tuple[str, int], bytes] = field(default_factory=dict)
+    _places: dict[str, str] = field(default_factory=dict)
+    _keeper: PartialFolder | None = None
 
     @classmethod
     def open(cls, path: Path) -> "RawFile":
@@ -72,8 +75,19 @@ class RawFile:
                 holder = attributes[name]
                 self._match(inner, holder.graphs[int(number)] if number else holder.g)
 
-    def set(self, value: ir.Value, array: Array) -> None:
-        """Change a constant for all that reads it; its type and shape stay."""
+    def change(self, value: ir.Value, array: Array, uses: list[Use]) -> None:
+        """Change a constant for some of its readers; whoever else reads it keeps what it was."""
+        added = {self._added.get((id(node), index)) for node, index in uses}
+        if None not in added and len(added) == 1:
+            _fill(self.message.graph.initializer[added.pop() or 0], array)
+        elif value.const_value is not None and np.array_equal(array, value.const_value.numpy()):
+            return
+        elif {(use.node, use.idx) for use in value.uses()} <= set(uses) and not value.is_graph_output():
+            self._set(value, array)
+        else:
+            self._add(value, array, uses)
+
+    def _set(self, value: ir.Value, array: Array) -> None:
         tensor = self._tensor_of(value)
         if tensor is None:
             node = self._constants[value.name or ""]
@@ -81,24 +95,15 @@ class RawFile:
             if attribute.name == "value_float":
                 attribute.f = float(array.reshape(-1)[0])
             else:
-                attribute.floats[:] = [float(item) for item in array.reshape(-1)]
-            return
-        content = np.ascontiguousarray(array).tobytes()
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                attribute.floats[:] = array.reshape(-1).tolist()
+        elif tensor.data_location == onnx.TensorProto.EXTERNAL:
             details = {item.key: item.value for item in tensor.external_data}
-            self._patches[details["location"], int(details.get("offset", 0))] = content
-        elif tensor.HasField("raw_data"):
-            tensor.raw_data = content
-        elif tensor.data_type == onnx.TensorProto.FLOAT:
-            tensor.float_data[:] = array.reshape(-1).tolist()
-        elif tensor.data_type == onnx.TensorProto.DOUBLE:
-            tensor.double_data[:] = array.reshape(-1).tolist()
-        else:  # Smaller integers, and halves by their bits
-            bits = array.view(np.uint16) if array.dtype.itemsize == 2 else array
-            tensor.int32_data[:] = bits.reshape(-1).tolist()
+            place = details["location"], int(details.get("offset", 0))
+            self._patches[place] = np.ascontiguousarray(array).tobytes()
+        else:
+            _fill(tensor, array)
 
-    def add(self, value: ir.Value, array: Array, uses: list[Use]) -> None:
-        """Give some readers of a constant a new one, beside it."""
+    def _add(self, value: ir.Value, array: Array, uses: list[Use]) -> None:
         found = [self._nodes.get(id(node)) for node, _ in uses]
         if None in found:
             raise UnrepairableError(
@@ -116,6 +121,7 @@ class RawFile:
         for (node, index), item in zip(uses, found, strict=True):
             assert item is not None  # noqa: S101 - looked at above
             item[1].input[index] = name
+            self._added[id(node), index] = len(self.message.graph.initializer) - 1
 
     def _tensor_of(self, value: ir.Value) -> onnx.TensorProto | None:
         assert value.const_value is not None  # noqa: S101 - only constants are changed
@@ -129,8 +135,13 @@ class RawFile:
             hint="inline the functions first: onnx.inliner.inline_local_functions",
         )
 
-    def write(self, target: Path) -> None:
-        """Write the message, with the files of its constants if it has any."""
+    def input_name(self, node: ir.Node, index: int) -> str | None:
+        """Return the name in the file of what a node of the main graph reads; None of any other node."""
+        found = self._nodes.get(id(node))
+        return found[1].input[index] if found is not None and found[2] is self.message.graph else None
+
+    def stored(self, target: Path) -> StoredModel:
+        """Return the file as it is now, with what it keeps beside the graph in a folder beside ``target``."""
         locations = dict.fromkeys(
             item.value
             for tensor in external_tensors(self.message)
@@ -138,35 +149,49 @@ class RawFile:
             if item.key == "location"
         )
         if not locations:
-            write_together({target: self.message.SerializeToString()})
-            return
-        is_here = os.path.realpath(target.parent) == os.path.realpath(self.path.parent)
-        places = dict(zip(locations, _names(target, list(locations)) if is_here else locations, strict=True))
-        for tensor in external_tensors(self.message):
+            return StoredModel(content=self.message.SerializeToString())
+        if self._keeper is None:
+            self._keeper = PartialFolder(target.parent, target.name)
+            self._places = self._copied(target, list(locations), self._keeper.path)
+        for (location, offset), content in self._patches.items():
+            with (self._keeper.path / self._places[location]).open("r+b") as stream:
+                stream.seek(offset)
+                stream.write(content)
+        message = onnx.ModelProto()
+        message.CopyFrom(self.message)
+        for tensor in external_tensors(message):
             for item in tensor.external_data:
                 if item.key == "location":
-                    item.value = places[item.value]
-        for place in places.values():
-            if (target.parent / place).exists() and not target.exists():
+                    item.value = self._places[item.value]
+        folder = self._keeper.path
+        data = tuple(folder / place for place in self._places.values())
+        content = message.SerializeToString()
+        return StoredModel(content=content, data=data, folder=folder, keeper=self._keeper)
+
+    def _copied(self, target: Path, locations: list[str], folder: Path) -> dict[str, str]:
+        """Copy the files of constants; return their new names, which are the old ones in another folder."""
+        names = [Path(location).name for location in locations]
+        if os.path.realpath(target.parent) == os.path.realpath(self.path.parent):
+            ends = [""] if len(names) == 1 else [f".{number}" for number in range(len(names))]
+            names = [f"{target.name}{end}{DATA_SUFFIX}" for end in ends]
+        for location, name in zip(locations, names, strict=True):
+            if (target.parent / name).exists() and not target.exists():
                 raise UsageError(
-                    f"'{target.parent / place}' exists already, and would be overwritten",
+                    f"'{target.parent / name}' exists already, and would be overwritten",
                     hint="pass another file with --output",
                 )
-        folder = PartialFolder(target.parent, target.name)
-        contents: dict[Path, Content] = {}
-        for number, (location, place) in enumerate(places.items()):
-            copy = folder.path / str(number)
-            shutil.copyfile(self.path.parent / location, copy)
-            with copy.open("r+b") as stream:
-                for (of, offset), content in self._patches.items():
-                    if of == location:
-                        stream.seek(offset)
-                        stream.write(content)
-            contents[target.parent / place] = copy
-        write_together(contents | {target: self.message.SerializeToString()})
+            shutil.copyfile(self.path.parent / location, folder / name)
+        return dict(zip(locations, names, strict=True))
 
 
-def _names(target: Path, locations: list[str]) -> list[str]:
-    """Return a name for each file of constants, beside those that the model has in the same folder."""
-    ends = [""] if len(locations) == 1 else [f".{number}" for number in range(len(locations))]
-    return [f"{target.name}{end}{DATA_SUFFIX}" for end in ends]
+def _fill(tensor: onnx.TensorProto, array: Array) -> None:
+    """Give a tensor new values, in the field that holds its old ones."""
+    if tensor.HasField("raw_data"):
+        tensor.raw_data = np.ascontiguousarray(array).tobytes()
+    elif tensor.data_type == onnx.TensorProto.FLOAT:
+        tensor.float_data[:] = array.reshape(-1).tolist()
+    elif tensor.data_type == onnx.TensorProto.DOUBLE:
+        tensor.double_data[:] = array.reshape(-1).tolist()
+    else:  # Smaller integers, and halves by their bits
+        bits = array.view(np.uint16) if array.dtype.itemsize == 2 and array.dtype.kind != "i" else array
+        tensor.int32_data[:] = bits.reshape(-1).tolist()

@@ -9,7 +9,9 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.repair.raw_file import RawFile
 from ptq_cli.repair.safe_weights import Float64s, Int64s, needed_factors, safe_integers
-from ptq_cli.repair.weight_sites import BiasUse, ScaleUse, Use, WeightSite
+from ptq_cli.repair.weight_sites import BiasUse, Layer, ScaleUse, Use, WeightSite
+
+Changed = tuple[ir.Value, Array]  # a constant, and what it becomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,12 +22,33 @@ class RepairedWeight:
         change: the largest change of a weight, in steps of the scale that it had.
         factor: of the scale that grew most.
         from_float: whether it was rounded from the float model's weight.
+        integers, scales: what the file has now.
+        file_weight, float_weight: what the file had, and what the float model has, in real units.
+
+    Shapes: integers, scales, file_weight, float_weight: flat, as the stored weight.
     """
 
     site: WeightSite
     change: float
     factor: float
     from_float: bool
+    integers: Int64s
+    scales: Float64s
+    file_weight: Float64s
+    float_weight: Array | None
+    biases: "tuple[Biases, ...]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Biases:
+    """The int32 bias of a layer in steps of its new scale, not yet rounded.
+
+    Shapes: steps: (O,), or (1,).
+    """
+
+    layer: Layer
+    use: BiasUse
+    steps: Float64s
 
 
 def array_of(value: ir.Value) -> Array:
@@ -82,12 +105,17 @@ def repair_weight(raw: RawFile, site: WeightSite, floats: Array | None) -> Repai
     moved = np.zeros(own.size, bool)
     moved[places[chosen]] = True
     values = np.where(moved, made * by_element, own)
-    _write(raw, site, _Decided(made, moved, by_element, scales))
+    biases = _write(raw, site, _Decided(made, moved, by_element, scales))
     return RepairedWeight(
         site=site,
         change=float(np.abs(values - own).max(initial=0.0)),
         factor=float(factors.max(initial=1.0)),
         from_float=floats is not None,
+        integers=np.where(moved, made, made - zeros),
+        scales=scales * by_element,
+        file_weight=own * scales,
+        float_weight=floats,
+        biases=tuple(biases),
     )
 
 
@@ -105,7 +133,7 @@ def _each_row_has_its_own(site: WeightSite, places: Int64s, has_zeros: bool) -> 
         if (of_rows != of_rows[:, :1]).any() or np.unique(of_rows[:, 0]).size < len(places):
             return False
     for layer in site.layers:
-        if layer.bias is not None:
+        if layer.bias is not None and not layer.bias.is_float:
             sizes = {array_of(layer.bias.value).size}
             sizes |= {array_of(layer.bias.scale[1]).size} if layer.bias.scale is not None else set()
             if sizes != {len(places)}:
@@ -123,20 +151,24 @@ class _Decided:
     scales: Float64s
 
 
-def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> None:
+def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> list[Biases]:
     new_scales: dict[Use, Array] = {}
     for item in site.scales:
         new_scales[item.use] = _by_value(item, decided.factors)
-    _set_all(raw, {item.use: (item.value, new_scales[item.use]) for item in site.scales})
+    set_all(raw, {item.use: (item.value, new_scales[item.use]) for item in site.scales})
     zero = {
         item.use: (item.value, np.where(_reached(item, decided.moved), 0, array_of(item.value)))
         for item in site.zero_points
         if array_of(item.value).any()
     }
-    _set_all(raw, zero)
+    set_all(raw, zero)
+    biases, changes = list[Biases](), dict[Use, Changed]()
     for layer in site.layers:
-        if layer.bias is not None:
-            _write_bias(raw, layer.bias, decided.factors[layer.places[:, 0]], site)
+        if layer.bias is not None and not layer.bias.is_float:
+            found, of_bias = _repaired_bias(layer, layer.bias, decided.factors[layer.places[:, 0]])
+            biases.append(found)
+            changes |= of_bias
+    set_all(raw, changes)
     stored = array_of(site.stored)
     if site.is_float:
         grid = new_scales[site.scales[0].use].reshape(-1)[site.scales[0].elements]
@@ -145,7 +177,8 @@ def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> None:
         made = np.where(keeps | ~decided.moved, flat, decided.integers * grid)
     else:
         made = decided.integers
-    _set_all(raw, {use: (site.stored, made.reshape(stored.shape)) for use in site.readers})
+    set_all(raw, {use: (site.stored, made.reshape(stored.shape)) for use in site.readers})
+    return biases
 
 
 def _by_value(item: ScaleUse, factors: Float64s) -> Array:
@@ -162,35 +195,39 @@ def _reached(item: ScaleUse, moved: Array) -> Array:
     return found.reshape(shape)
 
 
-def _write_bias(raw: RawFile, bias: BiasUse, factors: Float64s, site: WeightSite) -> None:
+def _repaired_bias(layer: Layer, bias: BiasUse, factors: Float64s) -> tuple[Biases, dict[Use, Changed]]:
+    """Return a bias in steps of its new scale, and what changes in the file."""
     old = array_of(bias.value)
-    by_value = factors if old.size == factors.size else factors[:1]
-    if bias.scale is None:
-        made = np.rint(old.reshape(-1) / by_value)
-    else:
+    ratio, changes = _of_size(factors, old.size), dict[Use, Changed]()
+    if bias.scale is not None:
         use, value = bias.scale
-        before = array_of(value)
-        by_scale = factors if before.size == factors.size else factors[:1]
-        after = (before.reshape(-1).astype(np.float64) * by_scale).astype(before.dtype)
-        ratio = after.astype(np.float64) / before.reshape(-1).astype(np.float64)
-        _set_all(raw, {use: (value, after.reshape(before.shape))})
-        made = np.rint(old.reshape(-1) / (ratio if ratio.size in (1, old.size) else by_value))
+        before = array_of(value).astype(np.float64).reshape(-1)
+        after = (before * _of_size(factors, before.size)).astype(array_of(value).dtype)
+        ratio = np.divide(after, before, out=_of_size(factors, before.size).copy(), where=before > 0)
+        changes[use] = value, after.reshape(array_of(value).shape)
+    made = old.reshape(-1) / ratio
+    changes[bias.use] = bias.value, in_int32(made).reshape(old.shape)
+    return Biases(layer=layer, use=bias, steps=made), changes
+
+
+def _of_size(factors: Float64s, size: int) -> Float64s:
+    return factors if factors.size == size else factors[:1]
+
+
+def in_int32(steps: Float64s) -> Array:
+    """Round to what an int32 can hold."""
     limits = np.iinfo(np.int32)
-    made = np.clip(made, limits.min, limits.max)
-    _set_all(raw, {bias.use: (bias.value, made.reshape(old.shape))})
+    return np.clip(np.rint(steps), limits.min, limits.max).astype(np.int32)
 
 
-def _set_all(raw: RawFile, changes: Mapping[Use, tuple[ir.Value, Array]]) -> None:
-    """Change a constant where all of its readers are among these, and give these a new one otherwise."""
-    values = dict.fromkeys(value for value, _ in changes.values())
-    for value in values:
-        uses = [use for use, (item, _) in changes.items() if item is value]
-        array = next(array for item, array in changes.values() if item is value)
+def set_all(raw: RawFile, changes: Mapping[Use, Changed]) -> None:
+    """Change constants; who reads an old value beside these readers keeps it."""
+    groups: dict[tuple[ir.Value, bytes], list[Use]] = {}
+    arrays: dict[tuple[ir.Value, bytes], Array] = {}
+    for use, (value, array) in changes.items():
         made = np.asarray(array).astype(array_of(value).dtype)
-        if np.array_equal(made, array_of(value)):
-            continue
-        everyone = {(use.node, use.idx) for use in value.uses()}
-        if everyone <= set(uses) and not value.is_graph_output():
-            raw.set(value, made)
-        else:
-            raw.add(value, made, uses)
+        key = value, made.tobytes()
+        groups.setdefault(key, []).append(use)
+        arrays[key] = made
+    for (value, content), uses in groups.items():
+        raw.change(value, arrays[value, content], uses)

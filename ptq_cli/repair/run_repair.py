@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ptq_cli.core.errors import NotQuantizedError, UnlikeFloatError, UnrepairableError
+from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.document.report_document import SaturatingLayer, Saturation
 from ptq_cli.plan.target.target_file import load_target
@@ -61,7 +62,8 @@ def run_repair(path: Path, options: RepairOptions, progress: ProgressCallback = 
             f"'{options.float_model}' holds none of the weights of '{path.name}'",
             hint="pass the model that the file was quantized from, or leave --float out",
         )
-    raw.write(output)
+    stored = raw.stored(output)
+    write_together(stored.files(output))
     return Repair(
         model=str(path),
         output=str(output),
@@ -76,8 +78,8 @@ def run_repair(path: Path, options: RepairOptions, progress: ProgressCallback = 
 def _saturating(sites: list[WeightSite]) -> list[SaturatingLayer]:
     return [
         SaturatingLayer(
-            name=layer.name,
-            op=layer.op,
+            name=layer.node.name or "",
+            op=layer.node.op_type,
             pairs=layer.unsafe.pairs,
             of_pairs=layer.unsafe.of_pairs,
             channels=layer.unsafe.channels,
@@ -92,7 +94,7 @@ def _saturating(sites: list[WeightSite]) -> list[SaturatingLayer]:
 def _changed(item: RepairedWeight) -> ChangedWeight:
     return ChangedWeight(
         name=item.site.stored.name or "",
-        layers=tuple(layer.name for layer in item.site.layers),
+        layers=tuple(layer.node.name or "" for layer in item.site.layers),
         rounded_from="float model" if item.from_float else "file",
         largest_change=item.change,
         largest_factor=item.factor,

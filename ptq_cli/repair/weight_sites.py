@@ -4,7 +4,7 @@ A stored weight may be read by several layers, moved on the way, be quantized as
 its scale or its bias with others. What else reads one of these keeps the old one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,12 +55,16 @@ class ScaleUse:
 
 @dataclass(frozen=True, kw_only=True)
 class BiasUse:
-    """An int32 bias, with the scale of its own that a DequantizeLinear reads; None if an operator knows it."""
+    """A constant bias: int32 or, where a runtime quantizes it, float.
+
+    Attributes:
+        scale: what a DequantizeLinear reads beside it; None if there is none.
+    """
 
     use: Use
     value: ir.Value
     scale: tuple[Use, ir.Value] | None
-    x_scale: ir.Value | None
+    is_float: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,13 +72,14 @@ class Layer:
     """A layer that reads a weight.
 
     Attributes:
+        index: of the input that reads the weight.
         places: which stored element each element is that the layer reads, with output channels first.
 
     Shapes: places: (O, K).
     """
 
-    name: str
-    op: str
+    node: ir.Node
+    index: int
     unsafe: UnsafePairs
     places: Int64s
     mates: Int64s
@@ -230,8 +235,8 @@ def _layer(node: ir.Node, item: SummedWeight, unsafe: UnsafePairs, stored: ir.Va
     single = [1 if index == axis else size for index, size in enumerate(shape)]
     is_conv = node.op_type in CONVOLUTIONS
     return Layer(
-        name=node.name or "",
-        op=node.op_type,
+        node=node,
+        index=item.index,
         unsafe=unsafe,
         places=places.reshape(shape[axis], -1),
         mates=mates_along(item.rule, single),
@@ -242,22 +247,22 @@ def _layer(node: ir.Node, item: SummedWeight, unsafe: UnsafePairs, stored: ir.Va
 
 
 def _bias(node: ir.Node) -> BiasUse | None:
-    """Return the int32 bias of a layer, if it has a constant one."""
+    """Return the bias of a layer, if it has a constant one."""
     if (index := _INTEGER_BIAS.get(node.op_type)) is not None:
         value = input_at(node, index)
         if value is None or value.const_value is None:
             return None
-        return BiasUse(use=(node, index), value=value, scale=None, x_scale=None)
-    dequantize = dequantized_by(input_at(node, _BIAS)) if node.op_type in ("Conv", "Gemm") else None
+        return BiasUse(use=(node, index), value=value, scale=None)
+    read = input_at(node, _BIAS) if node.op_type in ("Conv", "Gemm") else None
+    dequantize = dequantized_by(read)
     if dequantize is None:
-        return None
+        is_float = read is not None and read.const_value is not None
+        return BiasUse(use=(node, _BIAS), value=read, scale=None, is_float=True) if is_float and read else None
     value, scale = dequantize.inputs[0], dequantize.inputs[1]
     is_known = value is not None and value.const_value is not None and value.dtype == ir.DataType.INT32
     if not is_known or value is None or scale is None or scale.const_value is None:
         return None
-    before = dequantized_by(input_at(node, 0))
-    x_scale = before.inputs[1] if before is not None else None
-    return BiasUse(use=(dequantize, 0), value=value, scale=((dequantize, 1), scale), x_scale=x_scale)
+    return BiasUse(use=(dequantize, 0), value=value, scale=((dequantize, 1), scale))
 
 
 def _follow(site: WeightSite) -> None:
@@ -398,9 +403,3 @@ def _factor_behind(product: ir.Node) -> tuple[ir.Node, int, ir.Value] | None:
             value = reader.inputs[index]
             if value is not None and value.const_value is not None:
                 return reader, index, value
-
-
-def uses_of(value: ir.Value) -> Iterator[Use]:
-    """Yield the uses of a value."""
-    for use in value.uses():
-        yield use.node, use.idx
