@@ -46,7 +46,6 @@ def command(
     float_model: Path | None,
     output: Path | None,
     check: bool,
-    data: str | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -67,7 +66,7 @@ def command(
 
     asked = RepairOptions(float_model=float_model, output=output, check=check)
     with shown_progress() as progress:
-        result = run_repair(model, asked, progress)
+        result = run_repair(request_from(options), model, asked, progress)
     if as_json:
         print_json(result)
     else:

@@ -12,10 +12,12 @@ from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.qdq.read.quantized_file import named
 from ptq_cli.repair.repaired_weight import file_steps
+from ptq_cli.repair.safe_weights import Float64s
 from ptq_cli.repair.weight_sites import WeightSite
 
 # How far a weight may be from its integer, in steps: tools that learn to round take the next one, too.
 ROUNDED = 1.01
+_BIAS_STEPS, _RELATIVE = 2.0, 1e-4  # how near a bias is, of int32 and after normalizations were folded
 _LOOKED_AT = 4096  # elements that rule most candidates out
 _ENDS = 126.5  # steps; beyond this a tool may have cut off anything
 
@@ -38,6 +40,15 @@ class FloatWeights:
                     if _fits(flat, steps, scales, zeros):
                         return flat
         return None
+
+    def has(self, bias: Float64s, step: Float64s | float) -> bool:
+        """Return whether the model holds a bias, within a few steps: its tool has not changed it."""
+        for candidates in self._forms():
+            for array in candidates.get(bias.size, ()):
+                near = np.abs(array.reshape(-1) - bias) <= _BIAS_STEPS * step + _RELATIVE * np.abs(bias)
+                if near.all():
+                    return True
+        return False
 
     def _forms(self) -> Iterator[dict[int, list[Array]]]:
         yield self._own

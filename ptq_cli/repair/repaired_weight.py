@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.core.tensors import Array
+from ptq_cli.models.graph_reading import input_at
 from ptq_cli.repair.raw_file import RawFile
 from ptq_cli.repair.safe_weights import Float64s, Int64s, needed_factors, safe_integers
 from ptq_cli.repair.weight_sites import BiasUse, Layer, ScaleUse, Use, WeightSite
@@ -43,12 +44,12 @@ class RepairedWeight:
 class Biases:
     """The int32 bias of a layer in steps of its new scale, not yet rounded.
 
-    Shapes: steps: (O,), or (1,).
+    Shapes: steps: (O,), or (1,); step: as they are, or one.
     """
 
     layer: Layer
-    use: BiasUse
     steps: Float64s
+    step: Float64s
 
 
 def array_of(value: ir.Value) -> Array:
@@ -150,6 +151,11 @@ class _Decided:
     factors: Float64s
     scales: Float64s
 
+    def of_channels(self, layer: Layer) -> tuple[Float64s, Float64s]:
+        """Return factor and old scale of each output channel of a layer."""
+        first = layer.places[:, 0]
+        return self.factors[first], self.scales[first]
+
 
 def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> list[Biases]:
     new_scales: dict[Use, Array] = {}
@@ -165,7 +171,7 @@ def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> list[Biases]:
     biases, changes = list[Biases](), dict[Use, Changed]()
     for layer in site.layers:
         if layer.bias is not None and not layer.bias.is_float:
-            found, of_bias = _repaired_bias(layer, layer.bias, decided.factors[layer.places[:, 0]])
+            found, of_bias = _repaired_bias(layer, layer.bias, *decided.of_channels(layer))
             biases.append(found)
             changes |= of_bias
     set_all(raw, changes)
@@ -195,7 +201,9 @@ def _reached(item: ScaleUse, moved: Array) -> Array:
     return found.reshape(shape)
 
 
-def _repaired_bias(layer: Layer, bias: BiasUse, factors: Float64s) -> tuple[Biases, dict[Use, Changed]]:
+def _repaired_bias(
+    layer: Layer, bias: BiasUse, factors: Float64s, scales: Float64s
+) -> tuple[Biases, dict[Use, Changed]]:
     """Return a bias in steps of its new scale, and what changes in the file."""
     old = array_of(bias.value)
     ratio, changes = _of_size(factors, old.size), dict[Use, Changed]()
@@ -205,9 +213,14 @@ def _repaired_bias(layer: Layer, bias: BiasUse, factors: Float64s) -> tuple[Bias
         after = (before * _of_size(factors, before.size)).astype(array_of(value).dtype)
         ratio = np.divide(after, before, out=_of_size(factors, before.size).copy(), where=before > 0)
         changes[use] = value, after.reshape(array_of(value).shape)
+        step = after.astype(np.float64)
+    else:
+        x_scale = input_at(layer.node, 1)
+        known = x_scale is not None and x_scale.const_value is not None
+        step = scales * ratio * (float(array_of(x_scale).reshape(-1)[0]) if known and x_scale else np.nan)
     made = old.reshape(-1) / ratio
     changes[bias.use] = bias.value, in_int32(made).reshape(old.shape)
-    return Biases(layer=layer, use=bias, steps=made), changes
+    return Biases(layer=layer, steps=made, step=step), changes
 
 
 def _of_size(factors: Float64s, size: int) -> Float64s:

@@ -3,18 +3,25 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from ptq_cli.core.errors import NotQuantizedError, UnlikeFloatError, UnrepairableError
+from ptq_cli.core.errors import NotQuantizedError, UnlikeFloatError
 from ptq_cli.core.files import write_together
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.evaluation.document.report_document import SaturatingLayer, Saturation
+from ptq_cli.models.files.stored import StoredModel, read_model
+from ptq_cli.pipeline.evaluation.compared_kernels import ComparedSamples, compared_samples
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.quantized_file import is_quantized
 from ptq_cli.repair.float_weights import FloatWeights
+from ptq_cli.repair.measured_repair import Means, Outputs, correct_biases, outputs_of, worst_sqnr
 from ptq_cli.repair.raw_file import RawFile
-from ptq_cli.repair.repair_document import ChangedWeight, Repair
+from ptq_cli.repair.repair_document import ChangedWeight, Repair, RepairComparison
 from ptq_cli.repair.repaired_weight import RepairedWeight, repair_weight
 from ptq_cli.repair.weight_sites import WeightSite, find_sites
+from ptq_cli.runtime.products import is_signed_exact
+from ptq_cli.runtime.session import DEFAULT_KERNELS, Kernels
+from ptq_cli.runtime.timing import batch_size
 from ptq_cli.setup.output_checks import require_output
+from ptq_cli.setup.resolve import Request, resolve
 
 TARGET = "ort-cpu"  # whose rules say which operators move a pair
 
@@ -34,10 +41,16 @@ class RepairOptions:
     check: bool = False
 
 
-def run_repair(path: Path, options: RepairOptions, progress: ProgressCallback = silent) -> Repair:
-    """Repair a file, and write the result beside it or where it is wanted."""
+def run_repair(
+    request: Request, path: Path, options: RepairOptions, progress: ProgressCallback = silent
+) -> Repair:
+    """Repair a file, and write the result beside it or where it is wanted.
+
+    ``request`` says which data there are, and how they are read.
+    """
     output = options.output or path.with_name(f"{path.stem}.repaired.onnx")
     progress(Progress(f"reading {path.name}", 0, None))
+    resolved = resolve(request)
     raw = RawFile.open(path)
     if not is_quantized(raw.model):
         raise NotQuantizedError(
@@ -52,6 +65,10 @@ def run_repair(path: Path, options: RepairOptions, progress: ProgressCallback = 
     if options.float_model is not None:
         inputs["the float model"] = options.float_model
     require_output(output, inputs)
+    required = resolved.recipe.calibration.data is not None
+    samples, _ = compared_samples(
+        raw.model, resolved.recipe, resolved.strict_reading(), required=required, made_up=False
+    )
     floats = FloatWeights(options.float_model) if options.float_model is not None else None
     made = list[RepairedWeight]()
     for number, site in enumerate(sites):
@@ -63,6 +80,10 @@ def run_repair(path: Path, options: RepairOptions, progress: ProgressCallback = 
             hint="pass the model that the file was quantized from, or leave --float out",
         )
     stored = raw.stored(output)
+    comparison = None
+    if samples.batches:
+        run = _Compared(raw, path, options, samples, resolved.machine.threads)
+        comparison, stored = run.compare(made, floats, stored, output, progress)
     write_together(stored.files(output))
     return Repair(
         model=str(path),
@@ -71,8 +92,53 @@ def run_repair(path: Path, options: RepairOptions, progress: ProgressCallback = 
         after=Saturation(layers),
         changed=tuple(map(_changed, made)),
         copied=tuple(raw.copied),
-        comparison=None,
+        comparison=comparison,
     )
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Runs of a file before and after its repair on samples."""
+
+    raw: RawFile
+    path: Path
+    options: RepairOptions
+    samples: ComparedSamples
+    threads: int
+
+    def compare(
+        self,
+        made: list[RepairedWeight],
+        floats: FloatWeights | None,
+        stored: StoredModel,
+        output: Path,
+        progress: ProgressCallback,
+    ) -> tuple[RepairComparison, StoredModel]:
+        """Correct biases, and return what the outputs say, with the file as it is then."""
+        means = Means(self.raw, made)
+        means.measure(stored, self.samples.batches, self.threads, progress)
+        biases = correct_biases(self.raw, made, floats, means)
+        stored = self.raw.stored(output)
+        progress(Progress("comparing outputs", 0, None))
+        file = read_model(self.path)
+        before, after = self._run(file), self._run(stored)
+        exact = before if is_signed_exact() else self._run(file, Kernels(unsigned_weights=True))
+        float_model = self.options.float_model
+        reference = exact if float_model is None else self._run(read_model(float_model))
+        comparison = RepairComparison(
+            data=self.samples.data,
+            samples=self.samples.count or sum(map(batch_size, self.samples.batches)),
+            reference="float model" if float_model is not None else "file with exact sums",
+            saturates_here=not is_signed_exact(),
+            before_db=worst_sqnr(reference, before),
+            exact_db=worst_sqnr(reference, exact) if float_model is not None else None,
+            after_db=worst_sqnr(reference, after),
+            biases=biases,
+        )
+        return comparison, stored
+
+    def _run(self, model: StoredModel, kernels: Kernels = DEFAULT_KERNELS) -> Outputs:
+        return outputs_of(model, self.samples.batches, self.threads, kernels)
 
 
 def _saturating(sites: list[WeightSite]) -> list[SaturatingLayer]:
