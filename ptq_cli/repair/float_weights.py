@@ -11,14 +11,14 @@ from ptq_cli.models.files.stored import constants_of
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.qdq.read.quantized_file import named
-from ptq_cli.repair.repaired_weight import file_steps
+from ptq_cli.repair.repaired_weight import FileWeight
 from ptq_cli.repair.safe_weights import Float64s
 from ptq_cli.repair.weight_sites import WeightSite
 
 # How far a weight may be from its integer, in steps: tools that learn to round take the next one, too.
 ROUNDED = 1.01
 _BIAS_STEPS, _RELATIVE = 2.0, 1e-4  # how near a bias is, of int32 and after normalizations were folded
-_LOOKED_AT = 4096  # elements that rule most candidates out
+_LOOKED_AT = 8  # indices of each axis, whose elements rule most candidates out
 _ENDS = 126.5  # steps; beyond this a tool may have cut off anything
 
 
@@ -31,14 +31,13 @@ class FloatWeights:
         self._prepared: dict[int, list[Array]] | None = None
 
     def of(self, site: WeightSite) -> Array | None:
-        """Return the floats that a stored weight was rounded from, flat as it is stored; None if none fits."""
-        steps, scales, zeros = file_steps(site)
-        shape = site.stored.const_value.shape.numpy() if site.stored.const_value is not None else ()
+        """Return the floats that a stored weight was rounded from, as it is stored; None if none fits."""
+        file = FileWeight.of(site)
         for candidates in self._forms():
-            for array in candidates.get(steps.size, ()):
-                for flat in _layouts(array, shape):
-                    if _fits(flat, steps, scales, zeros):
-                        return flat
+            for array in candidates.get(file.steps.size, ()):
+                for floats in _layouts(array, file.steps.shape):
+                    if _fits(floats, file):
+                        return floats
         return None
 
     def has(self, bias: Float64s, step: Float64s | float) -> bool:
@@ -68,20 +67,22 @@ def _by_size(model: ir.Model) -> dict[int, list[Array]]:
 
 def _layouts(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
     """Yield an array as it may be stored elsewhere: as it is, and turned."""
-    yield array.reshape(-1)
+    yield array.reshape(shape)
     if array.ndim == 2:
-        yield array.T.reshape(-1)
+        yield np.ascontiguousarray(array.T).reshape(shape)
 
 
-def _fits(floats: Array, steps: Array, scales: Array, zeros: Array) -> bool:
-    part = slice(None, None, max(1, floats.size // _LOOKED_AT))
-    return all(
-        _is_near(floats[at], np.rint(steps[at]), scales[at], zeros[at]) for at in (part, slice(None))
-    )
+def _fits(floats: Array, file: FileWeight) -> bool:
+    few = tuple(slice(None, None, max(1, size // _LOOKED_AT)) for size in floats.shape)
+    return all(_is_near(floats, file, part) for part in (few, tuple(map(slice, floats.shape))))
 
 
-def _is_near(floats: Array, codes: Array, scales: Array, zeros: Array) -> bool:
-    exact = np.divide(floats, scales, out=np.zeros(floats.size), where=scales > 0)
+def _is_near(floats: Array, file: FileWeight, part: tuple[slice, ...]) -> bool:
+    """Whether floats round to the integers of a file; a tool may have cut off what is beyond them."""
+    shape = floats.shape
+    scales, zeros = (np.broadcast_to(item, shape)[part] for item in (file.scales, file.zeros))
+    codes = np.rint(file.steps[part])
+    exact = floats[part] / np.where(scales > 0, scales, np.float32(1))
     inside = np.abs(codes + zeros) < _ENDS
     cut = ~inside & (np.sign(exact) == np.sign(codes)) & (np.abs(exact) > np.abs(codes))
     return bool(((np.abs(exact - codes) <= ROUNDED) | cut).all())

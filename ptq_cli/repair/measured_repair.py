@@ -70,34 +70,31 @@ def correct_biases(
     made: Sequence[RepairedWeight],
     floats: FloatWeights | None,
     means: "Means",
-) -> int:
-    """Take what the new integers add to each channel on average out of its bias; return of how many layers.
+) -> dict[Use, Changed]:
+    """Take what the new integers add to each channel on average out of its bias; return what they were.
 
     Activations are those of the repaired file, whose sums are exact on every processor. A bias that its tool
     has corrected for its own rounding stays so: what counts is then the change from the file's weights.
     """
-    changes: dict[Use, Changed] = {}
+    changes, before = dict[Use, Changed](), dict[Use, Changed]()
     for item in means.layers:
         mean = means.of(item)
         if mean is None:
             continue
         is_original = floats is not None and floats.has(item.steps * item.step, item.step)
-        weight = item.weight.float_weight if is_original else None
-        added = _added(item, mean, item.weight.file_weight if weight is None else weight)
+        added = _added(item, mean, from_floats=is_original)
         if added is None:
             continue
-        steps = item.steps - added / item.step
-        value = array_of(item.bias.value)
-        made_value = steps if item.bias.is_float else in_int32(steps)
-        changes[item.bias.use] = item.bias.value, np.asarray(made_value).reshape(value.shape)
-    set_all(raw, changes)
-    return len(changes)
+        for kept, steps in ((changes, item.steps - added / item.step), (before, item.steps)):
+            made_value = steps if item.bias.is_float else in_int32(steps)
+            kept[item.bias.use] = item.bias.value, made_value.reshape(array_of(item.bias.value).shape)
+    set_all(raw, changes, again=True)
+    return before
 
 
-def _added(item: _Corrected, mean: Float64s, weight: Array) -> Float64s | None:
+def _added(item: _Corrected, mean: Float64s, *, from_floats: bool) -> Float64s | None:
     """Return what the new integers add to each output channel, in real units; None if sizes do not fit."""
-    made, places = item.weight.integers * item.weight.scales, item.layer.places
-    difference = (made - weight)[places]
+    difference = item.layer.rows_of(item.weight.difference(from_floats=from_floats))
     rows, size = difference.shape
     summed = difference.reshape(rows, size // item.layer.filter_size, -1).sum(axis=2)
     groups = mean.size // summed.shape[1] if summed.shape[1] else 0

@@ -80,8 +80,6 @@ class RawFile:
         added = {self._added.get((id(node), index)) for node, index in uses}
         if None not in added and len(added) == 1:
             _fill(self.message.graph.initializer[added.pop() or 0], array)
-        elif value.const_value is not None and np.array_equal(array, value.const_value.numpy()):
-            return
         elif {(use.node, use.idx) for use in value.uses()} <= set(uses) and not value.is_graph_output():
             self._set(value, array)
         else:

@@ -1,6 +1,6 @@
 """New integers, scales and biases of a stored weight, and the constants of the file that hold them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,35 +9,11 @@ import onnx_ir as ir
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.repair.raw_file import RawFile
-from ptq_cli.repair.safe_weights import Float64s, Int64s, needed_factors, safe_integers
-from ptq_cli.repair.weight_sites import BiasUse, Layer, ScaleUse, Use, WeightSite
+from ptq_cli.repair.safe_weights import Float64s, Rows, needed_factors, safe_integers
+from ptq_cli.repair.weight_sites import BiasUse, Layer, Layout, ScaleUse, Use, WeightSite
 
+_SURELY = 0.499  # steps from an integer, within which any arithmetic rounds to it
 Changed = tuple[ir.Value, Array]  # a constant, and what it becomes
-
-
-@dataclass(frozen=True, kw_only=True)
-class RepairedWeight:
-    """What became of a stored weight.
-
-    Attributes:
-        change: the largest change of a weight, in steps of the scale that it had.
-        factor: of the scale that grew most.
-        from_float: whether it was rounded from the float model's weight.
-        integers, scales: what the file has now.
-        file_weight, float_weight: what the file had, and what the float model has, in real units.
-
-    Shapes: integers, scales, file_weight, float_weight: flat, as the stored weight.
-    """
-
-    site: WeightSite
-    change: float
-    factor: float
-    from_float: bool
-    integers: Int64s
-    scales: Float64s
-    file_weight: Float64s
-    float_weight: Array | None
-    biases: "tuple[Biases, ...]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,153 +28,205 @@ class Biases:
     step: Float64s
 
 
+@dataclass(frozen=True, kw_only=True)
+class RepairedWeight:
+    """What became of a stored weight.
+
+    Attributes:
+        change: the largest change of a weight, in steps of the scale that it had.
+        factor: of the scale that grew most.
+        file: the weight that the file had.
+        integers: around 0, that it has now.
+        factors: of its scales, so that they broadcast to it.
+        floats: the weight of the float model; None where it was not found.
+
+    Shapes: integers, floats: as the stored weight.
+    """
+
+    site: WeightSite
+    change: float
+    factor: float
+    file: "FileWeight"
+    integers: Array
+    factors: Array
+    floats: Array | None
+    biases: tuple[Biases, ...]
+
+    def difference(self, *, from_floats: bool) -> Array:
+        """Return what was added to each weight: of the float model, or of the file."""
+        now = self.integers * (self.factors * self.file.scales)
+        before = self.floats if from_floats and self.floats is not None else self.file.steps * self.file.scales
+        return now - before
+
+
 def array_of(value: ir.Value) -> Array:
     """Return the array of a constant."""
     assert value.const_value is not None  # noqa: S101 - only constants are looked at
     return np.asarray(value.const_value.numpy())
 
 
-def file_steps(site: WeightSite) -> tuple[Array, Float64s, Int64s]:
-    """Return a stored weight in steps of its scale, with the scale and the zero point of each element.
+@dataclass(frozen=True, kw_only=True)
+class FileWeight:
+    """A stored weight in steps of its scale.
 
-    Shapes: each flat, as the stored weight.
+    Attributes:
+        steps: int8 where the file holds such integers around 0; otherwise float32.
+        scales, zeros: so that they broadcast to it.
     """
-    stored = array_of(site.stored).reshape(-1)
-    scales = array_of(site.scales[0].value).astype(np.float64).reshape(-1)[site.scales[0].elements]
-    zeros = np.zeros(stored.size, np.int64)
-    if site.zero_points:
-        zeros = array_of(site.zero_points[0].value).astype(np.int64).reshape(-1)[site.zero_points[0].elements]
-    if not site.is_float:
-        return stored.astype(np.int64) - zeros, scales, zeros
-    steps = np.divide(stored, scales, out=np.zeros(stored.size), where=scales > 0)
-    return np.clip(steps, -128 - zeros, 127 - zeros), scales, zeros
+
+    steps: Array
+    scales: Array
+    zeros: Array
+
+    @classmethod
+    def of(cls, site: WeightSite) -> "FileWeight":
+        """Read the weight of a site."""
+        stored = array_of(site.stored)
+        scales = site.scales[0].spread(array_of(site.scales[0].value).astype(np.float32), stored.ndim)
+        zeros = np.zeros((), np.int64)
+        if site.zero_points:
+            zeros = site.zero_points[0].spread(array_of(site.zero_points[0].value).astype(np.int64), stored.ndim)
+        if site.is_float:
+            return cls(steps=_in_steps(stored, scales, zeros), scales=scales, zeros=zeros)
+        if stored.dtype == np.int8 and not zeros.any():
+            return cls(steps=stored, scales=scales, zeros=zeros)
+        return cls(steps=(stored.astype(np.int64) - zeros).astype(np.float32), scales=scales, zeros=zeros)
+
+    def rounded(self, floats: Array) -> Array:
+        """Return floats in steps, within the range that the file's integers have."""
+        return _in_steps(floats, self.scales, self.zeros)
 
 
-def repair_weight(raw: RawFile, site: WeightSite, floats: Array | None) -> RepairedWeight:
+def _in_steps(floats: Array, scales: Array, zeros: Array) -> Array:
+    safe = np.where(scales > 0, scales, np.float32(1))
+    return np.clip(floats / safe, -128 - zeros, 127 - zeros).astype(np.float32)
+
+
+def repair_weight(raw: RawFile, site: WeightSite, floats: Array | None, threads: int) -> RepairedWeight:
     """Decide a weight anew, and write it into the message.
 
-    ``floats`` are those of the float model, flat as the stored weight; None to round the file's own.
+    ``floats`` are those of the float model, in the layout of the stored weight; None to round the file's own.
     """
-    own, scales, zeros = file_steps(site)
-    now = np.rint(own) + zeros
-    steps = own
-    if floats is not None:
-        exact = np.divide(floats, scales, out=np.zeros(floats.size), where=scales > 0)
-        steps = np.clip(exact, -128 - zeros, 127 - zeros)
-    rows, places = site.rows(steps)
-    per_row = len(places) > 1 and _each_row_has_its_own(site, places, bool(zeros.any()))
-    chosen = needed_factors(site.rows(now)[0]) > 1.0
-    if not per_row:
-        chosen[:] = True
-    first = scales[places[:, 0]]
-    stored_type = array_of(site.scales[0].value).dtype
-
-    def exact_factor(factors: Float64s) -> Float64s:
-        if not per_row:
-            return np.full(len(factors), _representable(factors[:1], scales[scales > 0][:1], stored_type)[0])
-        return _representable(factors, first, stored_type)
-
-    integers, factors = safe_integers(rows, chosen, exact_factor, per_row=per_row)
-    made = now.astype(np.int64)
-    made[places[chosen]] = integers[chosen]
-    by_element = np.ones(own.size)
-    by_element[places[chosen]] = factors[chosen, None]
-    moved = np.zeros(own.size, bool)
-    moved[places[chosen]] = True
-    values = np.where(moved, made * by_element, own)
-    biases = _write(raw, site, _Decided(made, moved, by_element, scales))
+    file, layout = FileWeight.of(site), site.layout()
+    codes = np.rint(file.steps) + file.zeros if file.steps.dtype != np.int8 else file.steps
+    facts = {"mates": layout.mates, "limit": layout.limit, "filter_size": layout.filter_size}
+    in_file = Rows(steps=layout.rows(codes), **facts)
+    rows = in_file
+    if floats is not None or codes is not file.steps:
+        steps = file.steps if floats is None else file.rounded(floats)
+        rows = Rows(steps=layout.rows(steps), **facts)
+    per_row = _each_row_has_its_own(site, layout, has_zeros=bool(file.zeros.any()))
+    chosen = needed_factors(in_file, threads) > 1.0 if per_row else np.ones(len(rows.steps), bool)
+    scales = array_of(site.scales[0].value)
+    safe = safe_integers(
+        rows, chosen, _representable(scales, per_row=per_row), per_row=per_row, threads=threads
+    )
+    if (needed_factors(Rows(steps=safe.integers, **facts), threads)[chosen] > 1.0).any():
+        raise RuntimeError(f"two neighbors of '{site.stored.name}' exceed their sum")
+    decided = _Decided(
+        integers=np.where(_as_rows(chosen, layout), layout.back(safe.integers), codes),
+        chosen=chosen,
+        factors=safe.factors,
+        layout=layout,
+        file=file,
+    )
+    biases = _write(raw, site, decided)
+    kept_zeros = np.where(_as_rows(chosen, layout), 0, file.zeros)
     return RepairedWeight(
         site=site,
-        change=float(np.abs(values - own).max(initial=0.0)),
-        factor=float(factors.max(initial=1.0)),
-        from_float=floats is not None,
-        integers=np.where(moved, made, made - zeros),
-        scales=scales * by_element,
-        file_weight=own * scales,
-        float_weight=floats,
+        change=float(safe.changes.max(initial=0.0)),
+        factor=float(safe.factors.max(initial=1.0)),
+        file=file,
+        integers=decided.integers - kept_zeros if kept_zeros.any() else decided.integers,
+        factors=_as_rows(safe.factors, layout),
+        floats=floats,
         biases=tuple(biases),
     )
 
 
-def _representable(factors: Float64s, scales: Float64s, dtype: np.dtype) -> Float64s:
-    wide = (scales * factors).astype(dtype)
-    low = wide.astype(np.float64) < scales * factors
-    wide[low] = np.nextafter(wide[low], np.array(np.inf, dtype)) if dtype.kind == "f" else wide[low]
-    return np.divide(wide.astype(np.float64), scales, out=factors.copy(), where=scales > 0)
+def _as_rows(values: Array, layout: Layout) -> Array:
+    """Return what each row has so that it broadcasts to the stored weight."""
+    return values.reshape([-1 if axis == layout.axis else 1 for axis in range(len(layout.shape))])
 
 
-def _each_row_has_its_own(site: WeightSite, places: Int64s, has_zeros: bool) -> bool:
+def _representable(scales: Array, *, per_row: bool) -> Callable[[Float64s], Float64s]:
+    """Return what makes of factors those that scales of the file's type can grow by: no smaller ones."""
+    old = scales.reshape(-1).astype(np.float64)
+    first = old if per_row else old[old > 0][:1]
+
+    def representable(factors: Float64s) -> Float64s:
+        if not first.size:
+            return factors
+        exact = first * factors
+        wide = exact.astype(scales.dtype)
+        if scales.dtype.kind == "f":
+            wide = np.where(wide.astype(np.float64) < exact, np.nextafter(wide, scales.dtype.type(np.inf)), wide)
+        return np.divide(wide.astype(np.float64), first, out=factors.copy(), where=first > 0)
+
+    return representable
+
+
+def _each_row_has_its_own(site: WeightSite, layout: Layout, *, has_zeros: bool) -> bool:
     """Whether each output channel has scales of its own, that no other shares."""
-    for item in (*site.scales, *(site.zero_points if has_zeros else ())):
-        of_rows = item.elements[places]
-        if (of_rows != of_rows[:, :1]).any() or np.unique(of_rows[:, 0]).size < len(places):
-            return False
+    axes = {item.axis for item in (*site.scales, *(site.zero_points if has_zeros else ()))}
+    if layout.axis is None or axes != {layout.axis}:
+        return False
     for layer in site.layers:
         if layer.bias is not None and not layer.bias.is_float:
             sizes = {array_of(layer.bias.value).size}
             sizes |= {array_of(layer.bias.scale[1]).size} if layer.bias.scale is not None else set()
-            if sizes != {len(places)}:
+            if sizes != {layout.shape[layout.axis]}:
                 return False
     return True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Decided:
-    """New integers, which elements they are of, and the factor and the old scale of each element."""
+    """New integers as they are stored, which rows they are new in, and the factors of these rows' scales."""
 
-    integers: Int64s
-    moved: Array
+    integers: Array
+    chosen: Array
     factors: Float64s
-    scales: Float64s
+    layout: Layout
+    file: FileWeight
 
-    def of_channels(self, layer: Layer) -> tuple[Float64s, Float64s]:
-        """Return factor and old scale of each output channel of a layer."""
-        first = layer.places[:, 0]
-        return self.factors[first], self.scales[first]
+    def by_value(self, item: ScaleUse) -> Float64s:
+        """Return the factor of each value of a scale."""
+        return self.factors if item.axis == self.layout.axis else self.factors[:1]
 
 
 def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> list[Biases]:
-    new_scales: dict[Use, Array] = {}
+    changes: dict[Use, Changed] = {}
     for item in site.scales:
-        new_scales[item.use] = _by_value(item, decided.factors)
-    set_all(raw, {item.use: (item.value, new_scales[item.use]) for item in site.scales})
-    zero = {
-        item.use: (item.value, np.where(_reached(item, decided.moved), 0, array_of(item.value)))
-        for item in site.zero_points
-        if array_of(item.value).any()
-    }
-    set_all(raw, zero)
-    biases, changes = list[Biases](), dict[Use, Changed]()
+        old = array_of(item.value)
+        grown = old.reshape(-1).astype(np.float64) * decided.by_value(item)
+        changes[item.use] = item.value, grown.astype(old.dtype).reshape(old.shape)
+    for item in site.zero_points:
+        old = array_of(item.value)
+        kept = ~decided.chosen if item.axis == decided.layout.axis else ~decided.chosen[:1]
+        changes[item.use] = item.value, (old.reshape(-1) * kept).reshape(old.shape)
+    biases = []
     for layer in site.layers:
         if layer.bias is not None and not layer.bias.is_float:
-            found, of_bias = _repaired_bias(layer, layer.bias, *decided.of_channels(layer))
+            scales = array_of(site.scales[0].value).reshape(-1).astype(np.float64)
+            found, of_bias = _repaired_bias(layer, layer.bias, decided.factors, scales)
             biases.append(found)
             changes |= of_bias
-    set_all(raw, changes)
     stored = array_of(site.stored)
+    made = decided.integers.reshape(stored.shape)
     if site.is_float:
-        grid = new_scales[site.scales[0].use].reshape(-1)[site.scales[0].elements]
-        flat = stored.reshape(-1)
-        keeps = np.rint(np.divide(flat, grid, out=np.zeros_like(flat), where=grid > 0)) == decided.integers
-        made = np.where(keeps | ~decided.moved, flat, decided.integers * grid)
-    else:
-        made = decided.integers
-    set_all(raw, {use: (site.stored, made.reshape(stored.shape)) for use in site.readers})
+        grid = site.scales[0].spread(changes[site.scales[0].use][1], stored.ndim)
+        made = _floats_on(stored, made, grid, _as_rows(decided.chosen, decided.layout))
+    changes |= {use: (site.stored, made) for use in site.readers}
+    set_all(raw, changes)
     return biases
 
 
-def _by_value(item: ScaleUse, factors: Float64s) -> Array:
-    old = array_of(item.value)
-    by_value = np.ones(old.size)
-    by_value[item.elements] = factors
-    return (old.reshape(-1).astype(np.float64) * by_value).astype(old.dtype).reshape(old.shape)
-
-
-def _reached(item: ScaleUse, moved: Array) -> Array:
-    shape = array_of(item.value).shape
-    found = np.zeros(int(np.prod(shape, dtype=np.int64)), bool)
-    found[item.elements[moved]] = True
-    return found.reshape(shape)
+def _floats_on(floats: Array, integers: Array, grid: Array, is_chosen: Array) -> Array:
+    """Return floats that a QuantizeLinear makes these integers of: those of the file wherever it does."""
+    steps = floats / np.where(grid > 0, grid, np.float32(1))
+    keeps = (np.rint(steps) == integers) & (np.abs(steps - integers) < _SURELY)
+    return np.where(keeps | ~is_chosen, floats, integers * grid)
 
 
 def _repaired_bias(
@@ -217,7 +245,7 @@ def _repaired_bias(
     else:
         x_scale = input_at(layer.node, 1)
         known = x_scale is not None and x_scale.const_value is not None
-        step = scales * ratio * (float(array_of(x_scale).reshape(-1)[0]) if known and x_scale else np.nan)
+        step = _of_size(scales, old.size) * ratio * (float(array_of(x_scale).reshape(-1)[0]) if known and x_scale else np.nan)
     made = old.reshape(-1) / ratio
     changes[bias.use] = bias.value, in_int32(made).reshape(old.shape)
     return Biases(layer=layer, steps=made, step=step), changes
@@ -233,8 +261,8 @@ def in_int32(steps: Float64s) -> Array:
     return np.clip(np.rint(steps), limits.min, limits.max).astype(np.int32)
 
 
-def set_all(raw: RawFile, changes: Mapping[Use, Changed]) -> None:
-    """Change constants; who reads an old value beside these readers keeps it."""
+def set_all(raw: RawFile, changes: Mapping[Use, Changed], *, again: bool = False) -> None:
+    """Change constants, whose old value stays for whoever else reads it; ``again`` for those changed before."""
     groups: dict[tuple[ir.Value, bytes], list[Use]] = {}
     arrays: dict[tuple[ir.Value, bytes], Array] = {}
     for use, (value, array) in changes.items():
@@ -243,4 +271,5 @@ def set_all(raw: RawFile, changes: Mapping[Use, Changed]) -> None:
         groups.setdefault(key, []).append(use)
         arrays[key] = made
     for (value, content), uses in groups.items():
-        raw.change(value, arrays[value, content], uses)
+        if again or content != array_of(value).tobytes():
+            raw.change(value, arrays[value, content], uses)

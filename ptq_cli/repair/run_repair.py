@@ -1,5 +1,6 @@
 """``repair``: a quantized file, and the same one whose integer sums are the same on every processor."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +16,13 @@ from ptq_cli.repair.float_weights import FloatWeights
 from ptq_cli.repair.measured_repair import Means, Outputs, correct_biases, outputs_of, worst_sqnr
 from ptq_cli.repair.raw_file import RawFile
 from ptq_cli.repair.repair_document import ChangedWeight, Repair, RepairComparison
-from ptq_cli.repair.repaired_weight import RepairedWeight, repair_weight
+from ptq_cli.repair.repaired_weight import RepairedWeight, repair_weight, set_all
 from ptq_cli.repair.weight_sites import WeightSite, find_sites
 from ptq_cli.runtime.products import is_signed_exact
 from ptq_cli.runtime.session import DEFAULT_KERNELS, Kernels
-from ptq_cli.runtime.timing import batch_size
+from ptq_cli.runtime.timing import Inputs, batch_size
 from ptq_cli.setup.output_checks import require_output
-from ptq_cli.setup.resolve import Request, resolve
+from ptq_cli.setup.resolve import Request, Resolved, resolve
 
 TARGET = "ort-cpu"  # whose rules say which operators move a pair
 
@@ -65,23 +66,21 @@ def run_repair(
     if options.float_model is not None:
         inputs["the float model"] = options.float_model
     require_output(output, inputs)
-    required = resolved.recipe.calibration.data is not None
-    samples, _ = compared_samples(
-        raw.model, resolved.recipe, resolved.strict_reading(), required=required, made_up=False
-    )
+    samples = _samples(raw, resolved) if "data" in request.settings else None
     floats = FloatWeights(options.float_model) if options.float_model is not None else None
     made = list[RepairedWeight]()
     for number, site in enumerate(sites):
         progress(Progress("repairing weights", number, len(sites)))
-        made.append(repair_weight(raw, site, floats.of(site) if floats is not None else None))
-    if floats is not None and made and not any(item.from_float for item in made):
+        found = floats.of(site) if floats is not None else None
+        made.append(repair_weight(raw, site, found, resolved.machine.threads))
+    if floats is not None and made and not any(item.floats is not None for item in made):
         raise UnlikeFloatError(
             f"'{options.float_model}' holds none of the weights of '{path.name}'",
             hint="pass the model that the file was quantized from, or leave --float out",
         )
     stored = raw.stored(output)
     comparison = None
-    if samples.batches:
+    if samples is not None and samples.batches:
         run = _Compared(raw, path, options, samples, resolved.machine.threads)
         comparison, stored = run.compare(made, floats, stored, output, progress)
     write_together(stored.files(output))
@@ -94,6 +93,12 @@ def run_repair(
         copied=tuple(raw.copied),
         comparison=comparison,
     )
+
+
+def _samples(raw: RawFile, resolved: Resolved) -> ComparedSamples:
+    return compared_samples(
+        raw.model, resolved.recipe, resolved.strict_reading(), required=True, made_up=False
+    )[0]
 
 
 @dataclass(frozen=True)
@@ -115,16 +120,24 @@ class _Compared:
         progress: ProgressCallback,
     ) -> tuple[RepairComparison, StoredModel]:
         """Correct biases, and return what the outputs say, with the file as it is then."""
-        means = Means(self.raw, made)
-        means.measure(stored, self.samples.batches, self.threads, progress)
-        biases = correct_biases(self.raw, made, floats, means)
-        stored = self.raw.stored(output)
-        progress(Progress("comparing outputs", 0, None))
+        learned, judged = _halves(self.samples.batches)
         file = read_model(self.path)
-        before, after = self._run(file), self._run(stored)
+        progress(Progress("comparing outputs", 0, None))
+        before = self._run(file)
         exact = before if is_signed_exact() else self._run(file, Kernels(unsigned_weights=True))
         float_model = self.options.float_model
         reference = exact if float_model is None else self._run(read_model(float_model))
+        after, biases = self._run(stored), 0
+        means = Means(self.raw, made)
+        means.measure(stored, learned, self.threads, progress)
+        if earlier := correct_biases(self.raw, made, floats, means):
+            stored = self.raw.stored(output)
+            found = self._run(stored)
+            if worst_sqnr(reference[judged], found[judged]) > worst_sqnr(reference[judged], after[judged]):
+                after, biases = found, len(earlier)
+            else:
+                set_all(self.raw, earlier, again=True)
+                stored = self.raw.stored(output)
         comparison = RepairComparison(
             data=self.samples.data,
             samples=self.samples.count or sum(map(batch_size, self.samples.batches)),
@@ -139,6 +152,12 @@ class _Compared:
 
     def _run(self, model: StoredModel, kernels: Kernels = DEFAULT_KERNELS) -> Outputs:
         return outputs_of(model, self.samples.batches, self.threads, kernels)
+
+
+def _halves(batches: Sequence[Inputs]) -> tuple[Sequence[Inputs], slice]:
+    """Return the batches that biases are corrected on, and where those are that judge them."""
+    half = len(batches) // 2
+    return batches[: half or 1], slice(half, None)
 
 
 def _saturating(sites: list[WeightSite]) -> list[SaturatingLayer]:
@@ -161,7 +180,7 @@ def _changed(item: RepairedWeight) -> ChangedWeight:
     return ChangedWeight(
         name=item.site.stored.name or "",
         layers=tuple(layer.node.name or "" for layer in item.site.layers),
-        rounded_from="float model" if item.from_float else "file",
+        rounded_from="float model" if item.floats is not None else "file",
         largest_change=item.change,
         largest_factor=item.factor,
     )

@@ -1,16 +1,20 @@
 """Integers of which no two neighbors exceed a sum of 16 bits, and how much wider their scales become.
 
 Each channel takes the scale between its own and the one that its worst pair needs at which the integers are
-nearest to the weights, with those pairs cut that still exceed their sum. Then weights are rounded the other
-way until the errors of a filter, and of a channel, add up to about nothing: activations have a mean.
+expected to be nearest to the weights: a wider one rounds all of them more coarsely, a narrower one cuts those
+pairs that still exceed their sum. Then weights are rounded the other way until the errors of a filter, and of
+a channel, add up to about nothing: activations have a mean.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ptq_cli.core.compiled import compiled
 from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.weight_quantizer import make_up
 
@@ -18,16 +22,17 @@ Float64s = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
 
 LARGEST = 127  # of a weight: -128 is not exact on every ARM
-SHARES = (0.0, 0.25, 0.5, 0.7, 0.85, 1.0)  # of the way from a channel's own scale to that of its worst pair
-_PART = 1 << 20  # weights looked at together
+SHARES = np.linspace(0.0, 1.0, 17)  # of the way from a channel's own scale to that of its worst pair
+_PART = 1 << 18  # weights that a thread takes at once
+_ROUNDING = 1 / 12  # mean squared error of rounding, in steps
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Weights by output channel, in steps of the scales that the file has.
+    """Weights in steps of the scales that the file has, a row for each output channel.
 
     Attributes:
-        steps: the weights.
+        steps: integers as int8, or floats.
         mates: partners of each weight of a row, -1 for none; one column for each order that a kernel reads in.
         limit: what two mates of one sign may add up to.
         filter_size: neighbors whose activations are alike, as the positions of a kernel; 1 for none.
@@ -35,128 +40,193 @@ class Rows:
     Shapes: steps (O, K); mates (K, any).
     """
 
-    steps: npt.NDArray[np.float32]
+    steps: Array
     mates: Int64s
     limit: int
     filter_size: int
 
-    def pairs(self) -> list[tuple[Int64s, Int64s]]:
-        """Return the first and the second weight of each pair, for each order."""
+    def pairs(self) -> tuple[Int64s, Int64s]:
+        """Return the first and the second weight of each pair of each order."""
         first = np.arange(len(self.mates))
-        return [
-            (kept, column[kept]) for column in self.mates.T for kept in [first[column > first]] if kept.size
-        ]
+        kept = [np.flatnonzero(column > first) for column in self.mates.T]
+        seconds = [column[index] for column, index in zip(self.mates.T, kept, strict=True)]
+        return np.concatenate(kept), np.concatenate(seconds)
 
 
-def needed_factors(rows: Rows) -> Float64s:
+@dataclass(frozen=True, kw_only=True)
+class SafeRows:
+    """Integers that keep the limit.
+
+    Attributes:
+        factors: how many times as wide the scale of each row is now.
+        changes: the largest change of a weight of each row, in steps of its old scale.
+
+    Shapes: integers (O, K), of rows that were chosen; factors, changes (O,).
+    """
+
+    integers: Array
+    factors: Float64s
+    changes: Float64s
+
+
+def needed_factors(rows: Rows, threads: int = 1) -> Float64s:
     """How much wider the scale of each row has to be for none of its pairs to exceed the limit; 1 at least.
 
     Shapes: the result (O,).
 
     Example:
-        >>> rows = Rows(steps=np.float32([[127, 65]]), mates=np.int64([[1], [0]]), limit=128, filter_size=1)
+        >>> rows = Rows(steps=np.int8([[127, 65]]), mates=np.int64([[1], [0]]), limit=128, filter_size=1)
         >>> needed_factors(rows).tolist()
         [1.5]
     """
-    worst = np.full(len(rows.steps), float(rows.limit))
-    for one, other in rows.pairs():
-        for part in _parts(rows.steps):
-            sums = rows.steps[part][:, one] + rows.steps[part][:, other]
-            worst[part] = np.maximum(worst[part], np.abs(sums, out=sums).max(axis=1, initial=0.0))
-    return worst / rows.limit
+    one, other = rows.pairs()
+    worst = np.empty(len(rows.steps))
+    _in_parts(rows.steps, threads, lambda part: _worst_sums(rows.steps[part], one, other, worst[part]))
+    return np.maximum(worst / rows.limit, 1.0)
 
 
 def safe_integers(
-    rows: Rows, is_chosen: Array, exact_factor: Callable[[Float64s], Float64s], *, per_row: bool
-) -> tuple[Array, Float64s]:
+    rows: Rows,
+    is_chosen: Array,
+    representable: Callable[[Float64s], Float64s],
+    *,
+    per_row: bool,
+    threads: int = 1,
+) -> SafeRows:
     """Choose integers and factors of the scales.
 
     Args:
         rows: the weights.
         is_chosen: which of them are to change; all, if they share a factor.
-        exact_factor: what a factor becomes where the scale is stored in the type that the file has.
+        representable: what factors become where scales are stored in the type that the file has.
         per_row: each row may have its own factor; otherwise all share one.
+        threads: that work on a large weight.
 
-    Shapes: is_chosen (O,); integers (O, K), zeros of other rows, and factors (O,).
+    Shapes: is_chosen (O,).
+
+    Example:
+        >>> rows = Rows(steps=np.int8([[127, 65, 3, 9]]), mates=np.int64([[1], [0], [3], [2]]), limit=128,
+        ...     filter_size=1)
+        >>> safe_integers(rows, np.array([True]), lambda factors: factors, per_row=True).integers.tolist()
+        [[84, 44, 2, 6]]
     """
-    reach = np.abs(rows.steps).max(axis=1, initial=0.0) / (LARGEST + 1)
-    needed = np.maximum(needed_factors(rows), reach)
+    one, other = rows.pairs()
+    count, size = rows.steps.shape
+    needed = np.maximum(needed_factors(rows, threads), np.abs(rows.steps).max(axis=1, initial=0) / (LARGEST + 1))
     if not per_row:
         needed[:] = needed.max(initial=1.0)
-    integers = np.zeros(rows.steps.shape, np.int8)
-    factors = np.ones(len(needed))
-    chosen = np.flatnonzero(is_chosen)
-    if not chosen.size:
-        return integers, factors
-    step = max(1, _PART // max(rows.steps.shape[1], 1))
-    starts = range(0, chosen.size, step)
-    parts = [chosen[start : start + step] for start in starts]
-    if per_row:
-        for part in parts:
-            factors[part] = _best_factors(rows, part, needed[part])
-    else:
-        costs = sum(_costs(rows, part, needed[part]).sum(axis=1) for part in parts)
-        factors[:] = 1.0 + SHARES[int(np.argmin(costs))] * (needed[0] - 1.0)
-    factors[chosen] = exact_factor(factors)[chosen]
-    for part in parts:
-        integers[part] = _rounded(rows, part, factors[part])
-    return integers, factors
-
-
-def _parts(steps: Array) -> list[slice]:
-    size = max(1, _PART // max(steps.shape[1], 1))
-    return [slice(start, start + size) for start in range(0, len(steps), size)]
-
-
-def _best_factors(rows: Rows, part: Int64s, needed: Float64s) -> Float64s:
-    best = np.argmin(_costs(rows, part, needed), axis=0)
-    factors: Float64s = 1.0 + np.array(SHARES)[best] * (needed - 1.0)
-    return factors
-
-
-def _costs(rows: Rows, part: Int64s, needed: Float64s) -> Float64s:
-    """Squared errors of some rows at each share.
-
-    Shapes: (shares, rows).
-    """
-    steps = rows.steps[part]
-    found = []
-    for share in SHARES:
-        factors = (1.0 + share * (needed - 1.0)).astype(np.float32)[:, None]
-        wanted = steps / factors
-        errors = wanted - cut_pairs(np.rint(wanted), wanted, rows)
-        found.append(np.einsum("ok,ok->o", errors, errors, dtype=np.float64) * factors[:, 0] ** 2)
-    return np.array(found)
-
-
-def cut_pairs(codes: npt.NDArray[np.float32], wanted: Array, rows: Rows) -> npt.NDArray[np.float32]:
-    """Cut pairs to the limit, in place: both of a pair give way alike.
-
-    Shapes: codes, wanted: (rows, K), both in steps of the new scales.
-    """
-    np.clip(codes, -LARGEST, LARGEST, out=codes)
-    for one, other in rows.pairs():
-        row, pair = np.nonzero(np.abs(codes[:, one] + codes[:, other]) > rows.limit)
-        if not row.size:
-            continue
-        a, b = one[pair], other[pair]
-        sign = np.sign(codes[row, a] + codes[row, b])
-        # Another order may have cut one of them already: neither grows again.
-        first, second = (
-            np.minimum(sign * wanted[row, at], sign * codes[row, at] + 0.5) for at in (a, b)
-        )
-        excess = first + second - rows.limit
-        lower, upper = rows.limit - sign * codes[row, b], sign * codes[row, a]
-        kept = np.clip(np.rint(first - excess / 2), lower, upper)
-        codes[row, a], codes[row, b] = sign * kept, sign * (rows.limit - kept)
-    return codes
-
-
-def _rounded(rows: Rows, part: Int64s, factors: Float64s) -> Array:
-    wanted = rows.steps[part] / factors[:, None]
-    codes = cut_pairs(np.rint(wanted).astype(np.float32), wanted, rows).astype(np.float64)
+    tried = 1.0 + SHARES * (needed[:, None] - 1.0)
+    costs = np.zeros(tried.shape)
+    _in_parts(
+        rows.steps,
+        threads,
+        lambda part: _cut_costs(rows.steps[part], one, other, float(rows.limit), tried[part], costs[part]),
+    )
+    is_rounded = tried > 1.0 if rows.steps.dtype == np.int8 else np.ones(tried.shape, bool)
+    costs += is_rounded * tried**2 * (size * _ROUNDING)
+    if not per_row:
+        costs[:] = costs.sum(axis=0)
+    best = np.argmin(costs, axis=1)
+    factors = np.where(is_chosen, representable(tried[np.arange(count), best]), 1.0)
+    integers, changes = np.zeros(rows.steps.shape, np.int8), np.zeros(count)
     ends = np.array([-LARGEST, LARGEST, rows.limit], np.float64)
-    if rows.filter_size > 1:
-        make_up(wanted, codes, rows.filter_size, ends, rows.mates)
-    make_up(wanted, codes, codes.shape[1], ends, rows.mates)
-    return codes.astype(np.int8)
+    _in_parts(
+        rows.steps,
+        threads,
+        lambda part: _round_rows(
+            rows.steps[part],
+            factors[part],
+            is_chosen[part],
+            one,
+            other,
+            rows.mates,
+            rows.filter_size,
+            ends,
+            integers[part],
+            changes[part],
+        ),
+    )
+    return SafeRows(integers=integers, factors=factors, changes=changes)
+
+
+def _in_parts(steps: Array, threads: int, work: Callable[[slice], None]) -> None:
+    """Do the work for some rows at a time; what is compiled lets other threads run."""
+    size = max(1, _PART // max(steps.shape[1], 1))
+    parts = [slice(start, start + size) for start in range(0, len(steps), size)]
+    if len(parts) < 2 or threads < 2:
+        for part in parts:
+            work(part)
+        return
+    with ThreadPoolExecutor(threads, "repair") as pool:
+        list(pool.map(work, parts))
+
+
+@compiled
+def _worst_sums(rows: Any, one: Int64s, other: Int64s, worst: Float64s) -> None:  # pragma: no cover - compiled
+    for row in range(rows.shape[0]):
+        largest = 0.0
+        for pair in range(one.size):
+            total = abs(float(rows[row, one[pair]]) + float(rows[row, other[pair]]))
+            largest = max(largest, total)
+        worst[row] = largest
+
+
+@compiled
+def _cut_costs(
+    rows: Any, one: Int64s, other: Int64s, limit: float, factors: Float64s, costs: Float64s
+) -> None:  # pragma: no cover - compiled
+    """Add the squared errors of pairs that are cut at each factor, in steps of the old scale."""
+    for row in range(rows.shape[0]):
+        for pair in range(one.size):
+            total = abs(float(rows[row, one[pair]]) + float(rows[row, other[pair]]))
+            if total <= limit:
+                continue
+            for at in range(factors.shape[1]):
+                excess = total - limit * factors[row, at]
+                if excess > 0.0:
+                    costs[row, at] += 0.5 * excess * excess
+
+
+@compiled
+def _round_rows(
+    rows: Any,
+    factors: Float64s,
+    is_chosen: Any,
+    one: Int64s,
+    other: Int64s,
+    mates: Int64s,
+    filter_size: int,
+    ends: Float64s,
+    integers: Any,
+    changes: Float64s,
+) -> None:  # pragma: no cover - compiled
+    """Round chosen rows; of a pair that exceeds the limit both give way alike."""
+    size = rows.shape[1]
+    wanted, codes = np.empty((1, size)), np.empty((1, size))
+    limit = ends[2]
+    for row in range(rows.shape[0]):
+        if not is_chosen[row]:
+            continue
+        for k in range(size):
+            wanted[0, k] = float(rows[row, k]) / factors[row]
+            codes[0, k] = min(max(np.rint(wanted[0, k]), ends[0]), ends[1])
+        for pair in range(one.size):
+            a, b = one[pair], other[pair]
+            total = codes[0, a] + codes[0, b]
+            if abs(total) <= limit:
+                continue
+            sign = 1.0 if total > 0.0 else -1.0
+            # Another order may have cut one of them already: neither grows again.
+            first = min(sign * wanted[0, a], sign * codes[0, a] + 0.5)
+            second = min(sign * wanted[0, b], sign * codes[0, b] + 0.5)
+            kept = np.rint(first - 0.5 * (first + second - limit))
+            kept = min(max(kept, limit - sign * codes[0, b]), sign * codes[0, a])
+            codes[0, a], codes[0, b] = sign * kept, sign * (limit - kept)
+        if filter_size > 1:
+            make_up(wanted, codes, filter_size, ends, mates)
+        make_up(wanted, codes, size, ends, mates)
+        largest = 0.0
+        for k in range(size):
+            integers[row, k] = codes[0, k]
+            largest = max(largest, abs(codes[0, k] - wanted[0, k]))
+        changes[row] = largest * factors[row]

@@ -4,7 +4,7 @@ A stored weight may be read by several layers, moved on the way, be quantized as
 its scale or its bias with others. What else reads one of these keeps the old one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,11 +24,12 @@ from ptq_cli.models.pair_operators import (
 )
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.portable_sums import CONVOLUTIONS, TRANSPOSED, SummedWeight, summed_weights
-from ptq_cli.repair.safe_weights import Int64s, Rows
+from ptq_cli.repair.safe_weights import Int64s
 
 Use = tuple[ir.Node, int]  # a node, and which of its inputs
 # Operators that only move the elements of a constant
 _MOVES = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
+_KEEPING = ("Cast", "Identity", QUANTIZE, DEQUANTIZE)  # leave each element where it is
 # Of an operator on integers: inputs of scale and zero point, by that of the weight.
 _SCALES: Mapping[str, Mapping[int, tuple[int, int]]] = {
     "DynamicQuantizeMatMul": {1: (2, 3)},
@@ -38,19 +39,25 @@ _SCALES: Mapping[str, Mapping[int, tuple[int, int]]] = {
     DYNAMIC_LSTM: {weight: (scale, scale + 1) for weight, scale in KERNEL_PARAMETERS.items()},
 }
 _INTEGER_BIAS = {"QGemm": 6, "QLinearConv": 8}
+_FOLD = "fold the constants first, for example with onnxsim"
 _BIAS = 2  # input of Conv and Gemm
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScaleUse:
-    """A scale or a zero point of a weight, and which of its values each stored element has.
+    """A scale or a zero point of a weight.
 
-    Shapes: elements: as the stored weight.
+    Attributes:
+        axis: of the stored weight, along which there is a value for each index; None for one value.
     """
 
     use: Use
     value: ir.Value
-    elements: Array
+    axis: int | None
+
+    def spread(self, array: Array, rank: int) -> Array:
+        """Return its values so that they broadcast to the stored weight."""
+        return array.reshape([-1 if axis == self.axis else 1 for axis in range(rank)])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,20 +79,42 @@ class Layer:
     """A layer that reads a weight.
 
     Attributes:
-        index: of the input that reads the weight.
-        places: which stored element each element is that the layer reads, with output channels first.
+        moves: the nodes between the stored weight and the layer.
+        shape, axis: of what it reads, and which axis of that its output channels are.
+        mates: partners of each weight of a channel, in the order in which the layer reads them; -1 for none.
+        filter_size: neighbors of a channel whose activations are alike; 1 for none.
 
-    Shapes: places: (O, K).
+    Shapes: mates: (K, any).
     """
 
     node: ir.Node
-    index: int
     unsafe: UnsafePairs
-    places: Int64s
+    moves: tuple[ir.Node, ...]
+    shape: tuple[int, ...]
+    axis: int
     mates: Int64s
     limit: int
     filter_size: int
     bias: BiasUse | None
+
+    def rows_of(self, stored: Array) -> Array:
+        """Return a stored array as the layer reads it, output channels first.
+
+        Shapes: the result (O, K).
+        """
+        for node in self.moves:
+            stored = _moved(stored, node)
+        return np.moveaxis(stored.reshape(self.shape), self.axis, 0).reshape(self.shape[self.axis], -1)
+
+    def stored_axis(self, rank: int) -> int | None:
+        """Return the axis of the stored weight that its output channels are; None if it has none."""
+        axis = self.axis
+        for node in reversed(self.moves):
+            if node.op_type == "Transpose":
+                axis = node.attributes.get_ints("perm", tuple(reversed(range(rank))))[axis]
+            elif node.op_type not in _KEEPING:
+                return None
+        return axis if len(self.shape) == rank else None
 
 
 @dataclass(kw_only=True)
@@ -93,8 +122,8 @@ class WeightSite:
     """A stored weight with all that reads it.
 
     Attributes:
-        readers: uses of the constant itself whose scales are all known; others keep a copy of it.
-        others: whether something else reads it.
+        readers: uses of the constant itself whose scales are all known.
+        others: what else reads it, and keeps a copy; an empty text if nothing does.
     """
 
     stored: ir.Value
@@ -114,33 +143,76 @@ class WeightSite:
         """Whether a layer that reads it can saturate."""
         return any(layer.unsafe.pairs for layer in self.layers)
 
-    def rows(self, steps: Array) -> tuple[Rows, Int64s]:
-        """Return the weight by output channel, and which stored element each is.
-
-        Where layers read it in ways that have no rows in common, it is one row.
-        """
-        first = self.layers[0]
-        together = [item for item in self.layers if np.array_equal(item.places, first.places)]
+    def layout(self) -> "Layout":
+        """Return the rows in which its layers read it."""
+        assert self.stored.const_value is not None  # noqa: S101 - it is a constant
+        shape = self.stored.const_value.shape.numpy()
         limit = min(item.limit for item in self.layers)
-        if len(together) == len(self.layers):
-            places, mates = first.places, np.concatenate([item.mates for item in self.layers], axis=1)
-            filter_size = first.filter_size
-        else:
-            places, filter_size = np.arange(steps.size)[None], 1
-            mates = np.concatenate([_spread(item, steps.size) for item in self.layers], axis=1)
-        rows = steps.reshape(-1)[places].astype(np.float32)
-        return Rows(steps=rows, mates=mates, limit=limit, filter_size=filter_size), places
+        axes = {item.stored_axis(len(shape)) for item in self.layers}
+        axis = axes.pop() if len(axes) == 1 else None
+        if axis is None:
+            mates = np.concatenate([_everywhere(item, shape) for item in self.layers], axis=1)
+            return Layout(shape=shape, axis=None, mates=mates, limit=limit, filter_size=1)
+        mates = np.concatenate([_in_a_row(item, shape, axis) for item in self.layers], axis=1)
+        first = self.layers[0]
+        # Positions of a kernel are neighbors where nothing has moved them.
+        is_kept = axis == 0 and all(node.op_type in _KEEPING for node in first.moves)
+        filter_size = first.filter_size if is_kept else 1
+        return Layout(shape=shape, axis=axis, mates=mates, limit=limit, filter_size=filter_size)
 
 
-def _spread(layer: Layer, size: int) -> Int64s:
-    """Mates of a layer as stored elements.
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """A stored weight as rows.
 
-    Shapes: (size, orders).
+    Attributes:
+        axis: of the stored weight that rows are of; None for one row of all.
+        mates: as of ``Layer``, in the order of a row.
     """
-    found = np.full((size, layer.mates.shape[1]), -1, np.int64)
-    for column, mates in enumerate(layer.mates.T):
-        paired = np.flatnonzero(mates >= 0)
-        found[layer.places[:, paired], column] = layer.places[:, mates[paired]]
+
+    shape: tuple[int, ...]
+    axis: int | None
+    mates: Int64s
+    limit: int
+    filter_size: int
+
+    def rows(self, stored: Array) -> Array:
+        """Return a stored array as rows.
+
+        Shapes: the result (O, K).
+        """
+        if self.axis is None:
+            return stored.reshape(1, -1)
+        return np.ascontiguousarray(np.moveaxis(stored, self.axis, 0).reshape(stored.shape[self.axis], -1))
+
+    def back(self, rows: Array) -> Array:
+        """Return rows as the file stores them."""
+        if self.axis is None:
+            return rows.reshape(self.shape)
+        beside = [size for axis, size in enumerate(self.shape) if axis != self.axis]
+        return np.moveaxis(rows.reshape([len(rows), *beside]), 0, self.axis)
+
+
+def _in_a_row(layer: Layer, shape: tuple[int, ...], axis: int) -> Int64s:
+    """Return the mates of a layer in the order in which the weight is stored."""
+    single = tuple(1 if index == axis else size for index, size in enumerate(shape))
+    order: Array = np.arange(int(np.prod(single, dtype=np.int64))).reshape(single)
+    for node in layer.moves:
+        order = _moved(order, node)
+    return _renumbered(layer.mates, np.moveaxis(order, layer.axis, 0).reshape(1, -1), order.size)
+
+
+def _everywhere(layer: Layer, shape: tuple[int, ...]) -> Int64s:
+    """Return the mates of a layer as elements of the whole weight."""
+    size = int(np.prod(shape, dtype=np.int64))
+    return _renumbered(layer.mates, layer.rows_of(np.arange(size).reshape(shape)), size)
+
+
+def _renumbered(mates: Int64s, places: Array, size: int) -> Int64s:
+    found = np.full((size, mates.shape[1]), -1, np.int64)
+    for column, partners in enumerate(mates.T):
+        paired = np.flatnonzero(partners >= 0)
+        found[places[:, paired], column] = places[:, partners[paired]]
     return found
 
 
@@ -178,7 +250,7 @@ def _computed(node: ir.Node, item: SummedWeight) -> UnrepairableError:
     return UnrepairableError(
         f"the weight of {node.op_type} '{node.name}' can saturate, and is computed from constants: "
         f"'{value.name if value is not None else ''}'",
-        hint="fold the constants first, for example with onnxsim",
+        hint=_FOLD,
     )
 
 
@@ -193,7 +265,7 @@ def _stored(integers: ir.Value | None) -> ir.Value | None:
     return value
 
 
-def _chain(read: ir.Value | None, stored: ir.Value) -> list[ir.Node]:
+def _chain(read: ir.Value | None, stored: ir.Value) -> tuple[ir.Node, ...]:
     """Return the nodes from a stored constant to what an operator reads, in order."""
     found = list[ir.Node]()
     while read is not None and read is not stored:
@@ -201,7 +273,7 @@ def _chain(read: ir.Value | None, stored: ir.Value) -> list[ir.Node]:
         assert producer is not None  # noqa: S101 - it was followed already
         found.insert(0, producer)
         read = producer.inputs[0]
-    return found
+    return tuple(found)
 
 
 def _moved(array: Array, node: ir.Node) -> Array:
@@ -209,39 +281,29 @@ def _moved(array: Array, node: ir.Node) -> Array:
     if node.op_type == "Transpose":
         permutation = node.attributes.get_ints("perm", ())
         return array.transpose(permutation or None)
-    if node.op_type in ("Cast", "Identity", QUANTIZE, DEQUANTIZE):
+    if node.op_type in _KEEPING:
         return array
     shape = node.outputs[0].shape
     if shape is None or not shape.is_static():
         raise UnrepairableError(
             f"the shape of '{node.outputs[0].name}' is not known, which a weight is read from",
-            hint="fold the constants first, for example with onnxsim",
+            hint=_FOLD,
         )
     return array.reshape(shape.numpy())
 
 
-def _places(stored: ir.Value, nodes: Sequence[ir.Node]) -> Array:
-    assert stored.const_value is not None  # noqa: S101 - it is a constant
-    shape = stored.const_value.shape.numpy()
-    found: Array = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
-    for node in nodes:
-        found = _moved(found, node)
-    return found
-
-
 def _layer(node: ir.Node, item: SummedWeight, unsafe: UnsafePairs, stored: ir.Value) -> Layer:
     shape, axis = item.integers.shape, item.axis
-    places = np.moveaxis(_places(stored, _chain(item.factor.read, stored)).reshape(shape), axis, 0)
     single = [1 if index == axis else size for index, size in enumerate(shape)]
-    is_conv = node.op_type in CONVOLUTIONS
     return Layer(
         node=node,
-        index=item.index,
         unsafe=unsafe,
-        places=places.reshape(shape[axis], -1),
+        moves=_chain(item.factor.read, stored),
+        shape=shape,
+        axis=axis,
         mates=mates_along(item.rule, single),
         limit=item.rule.largest,
-        filter_size=int(np.prod(shape[2:])) if is_conv else 1,
+        filter_size=int(np.prod(shape[2:])) if node.op_type in CONVOLUTIONS else 1,
         bias=_bias(node),
     )
 
@@ -268,120 +330,107 @@ def _bias(node: ir.Node) -> BiasUse | None:
 def _follow(site: WeightSite) -> None:
     """Find all scales of a stored weight, and what else reads it."""
     for use in site.stored.uses():
-        scales, zeros = list[ScaleUse](), list[ScaleUse]()
-        places = _places(site.stored, ())
-        if reason := _walk(site, use.node, use.idx, places, scales, zeros):
+        found = _Found()
+        if reason := found.walk(site.stored, use.node, use.idx, ()):
             site.others = reason
             continue
         site.readers.append((use.node, use.idx))
-        site.scales += scales
-        site.zero_points += zeros
+        site.scales += found.scales
+        site.zero_points += found.zeros
     if site.stored.is_graph_output():
         site.others = f"'{site.stored.name}' is an output of the graph"
+    if not site.scales or {layer.node for layer in site.layers} - _read_by(site):
+        raise UnrepairableError(f"a weight can saturate, but {site.others}", hint=_FOLD)
 
 
-def _walk(
-    site: WeightSite,
-    node: ir.Node,
-    index: int,
-    places: Array,
-    scales: list[ScaleUse],
-    zeros: list[ScaleUse],
-) -> str:
-    """Add the scales that a use of a weight leads to; return what else it leads to, or an empty text."""
-    who = f"{node.op_type} '{node.name}' reads '{site.stored.name}'"
-    if node.op_type in (*_MOVES, QUANTIZE) and index == 0:
-        if node.op_type == QUANTIZE and not _add(site, node, (1, 2), places, scales, zeros):
-            return who
-        if node.outputs[0].is_graph_output():
-            return who
-        moved = _moved(places, node)
-        reasons = (
-            _walk(site, use.node, use.idx, moved, scales, zeros) for use in node.outputs[0].uses()
-        )
-        return next(filter(None, reasons), "")
-    if node.op_type == DEQUANTIZE and index == 0:
-        return "" if _add(site, node, (1, 2), places, scales, zeros) else who
-    if node.op_type == MATMUL_INTEGER:
-        return _add_product(site, node, index, places, scales, zeros) or ""
-    where = _SCALES.get(node.op_type, {}).get(index)
-    return "" if where is not None and _add(site, node, where, places, scales, zeros, index) else who
+def _read_by(site: WeightSite) -> set[ir.Node]:
+    """Return the layers that read a weight by uses whose scales are known."""
+    first = {id(node) for node, _ in site.readers}
+    return {
+        layer.node
+        for layer in site.layers
+        if (id(layer.moves[0]) if layer.moves else id(layer.node)) in first
+    }
 
 
-def _add(
-    site: WeightSite,
-    node: ir.Node,
-    where: tuple[int, int],
-    places: Array,
-    scales: list[ScaleUse],
-    zeros: list[ScaleUse],
-    index: int = 0,
-) -> bool:
-    """Add scale and zero point of a node; return whether both are constants that the elements share."""
-    for at, found in zip(where, (scales, zeros), strict=True):
-        value = input_at(node, at)
-        if value is None:
-            continue
-        if value.const_value is None or node.attributes.get_int("block_size", 0):
+class _Found:
+    """Scales and zero points that one use of a stored weight leads to."""
+
+    def __init__(self) -> None:
+        self.scales: list[ScaleUse] = []
+        self.zeros: list[ScaleUse] = []
+
+    def walk(self, stored: ir.Value, node: ir.Node, index: int, moves: tuple[ir.Node, ...]) -> str:
+        """Add what a use leads to; return why that is not known, or an empty text."""
+        who = f"{node.op_type} '{node.name}' reads '{stored.name}', and its scale is not a constant for it"
+        if node.op_type == DEQUANTIZE and index == 0:
+            return "" if self._add(stored, node, index, (1, 2), moves) else who
+        if node.op_type in (*_MOVES, QUANTIZE) and index == 0:
+            is_known = node.op_type != QUANTIZE or self._add(stored, node, index, (1, 2), moves)
+            output = node.outputs[0]
+            if not is_known or output.is_graph_output():
+                return who
+            reasons = (self.walk(stored, use.node, use.idx, (*moves, node)) for use in output.uses())
+            return next(filter(None, reasons), "")
+        if node.op_type == MATMUL_INTEGER and (behind := _factor_behind(node)) is not None:
+            zero = (node, index + 2, input_at(node, index + 2))
+            return "" if self._add_each(stored, (behind, zero), node, index, moves) else who
+        where = _SCALES.get(node.op_type, {}).get(index)
+        return "" if where is not None and self._add(stored, node, index, where, moves) else who
+
+    def _add(
+        self, stored: ir.Value, node: ir.Node, index: int, where: tuple[int, int], moves: tuple[ir.Node, ...]
+    ) -> bool:
+        scale, zero = ((node, at, input_at(node, at)) for at in where)
+        if scale[2] is None or node.attributes.get_int("block_size", 0):
             return False
-        elements = _spread_over(value.const_value.shape.numpy(), places, node, index)
-        if elements is None:
-            return False
-        stored = np.empty(places.size, np.int32)
-        stored[places.reshape(-1)] = elements.reshape(-1)
-        found.append(ScaleUse(use=(node, at), value=value, elements=stored))
-    return True
+        return self._add_each(stored, (scale, zero), node, index, moves)
+
+    def _add_each(
+        self,
+        stored: ir.Value,
+        pair: Iterable[tuple[ir.Node, int, ir.Value | None]],
+        node: ir.Node,
+        index: int,
+        moves: tuple[ir.Node, ...],
+    ) -> bool:
+        """Add a scale and a zero point; return whether both are constants for indices of the weight."""
+        for (reader, at, value), found in zip(pair, (self.scales, self.zeros), strict=True):
+            if value is None:
+                continue
+            if value.const_value is None or stored.const_value is None:
+                return False
+            sizes, shape = value.const_value.shape.numpy(), stored.const_value.shape.numpy()
+            axis = None
+            if int(np.prod(sizes, dtype=np.int64)) != 1:
+                axis = _axis_of(sizes, node, index, moves, len(shape))
+                if axis is None or shape[axis] != max(sizes):
+                    return False
+            found.append(ScaleUse(use=(reader, at), value=value, axis=axis))
+        return True
 
 
-def _spread_over(sizes: Sequence[int], places: Array, node: ir.Node, index: int) -> Array | None:
-    """Return which value of a scale each element that a node reads has; None if that is not known."""
-    count = int(np.prod(sizes, dtype=np.int64))
-    numbers: Array = np.arange(count)
-    if count == 1:
-        return np.zeros(places.shape, np.int64)
-    if node.op_type == DYNAMIC_LSTM:
-        shape = [*sizes, 1, 1] if len(sizes) == 1 else [sizes[0], 1, sizes[1]]
-        return np.broadcast_to(numbers.reshape(shape), places.shape)
+def _axis_of(
+    sizes: Sequence[int], node: ir.Node, index: int, moves: tuple[ir.Node, ...], rank: int
+) -> int | None:
+    """Return along which axis of the stored weight a node has several scales; None if that is not known."""
+    if len([size for size in sizes if size > 1]) != 1:
+        return None
     if node.op_type in (QUANTIZE, DEQUANTIZE):
-        axis = node.attributes.get_int("axis", 1) % places.ndim
+        axis = node.attributes.get_int("axis", 1) % rank
     elif node.op_type in CONVOLUTIONS:
         axis = 0
+    elif node.op_type == DYNAMIC_LSTM and sizes[0] > 1:
+        axis = 0  # of the directions
     else:
         is_turned = node.op_type in TRANSPOSED and node.attributes.get_int("transB", 0) == 1
-        axis = places.ndim - (2 if is_turned or index == 0 else 1)
-    if places.shape[axis] != count:
-        return None
-    shape = [count if at == axis else 1 for at in range(places.ndim)]
-    return np.broadcast_to(numbers.reshape(shape), places.shape)
-
-
-def _add_product(
-    site: WeightSite,
-    node: ir.Node,
-    index: int,
-    places: Array,
-    scales: list[ScaleUse],
-    zeros: list[ScaleUse],
-) -> str:
-    """Add the constant that a product of integers is multiplied by, and the weight's zero point."""
-    found = _factor_behind(node)
-    if found is None:
-        return f"what '{node.name}' is multiplied by is not one constant"
-    reader, at, value = found
-    assert value.const_value is not None  # noqa: S101 - it was found to be a constant
-    zero = input_at(node, index + 2)
-    for use, item, kept in (((reader, at), value, scales), ((node, index + 2), zero, zeros)):
-        if item is None:
-            continue
-        if item.const_value is None:
-            return f"the zero point of '{node.name}' is computed"
-        elements = _spread_over(item.const_value.shape.numpy(), places, node, index)
-        if elements is None:
-            return f"'{item.name}' has another size than the channels of '{node.name}'"
-        stored = np.empty(places.size, np.int32)
-        stored[places.reshape(-1)] = elements.reshape(-1)
-        kept.append(ScaleUse(use=use, value=item, elements=stored))
-    return ""
+        axis = rank - (2 if is_turned or index == 0 else 1)
+    for move in reversed(moves):
+        if move.op_type == "Transpose":
+            axis = move.attributes.get_ints("perm", tuple(reversed(range(rank))))[axis]
+        elif move.op_type not in _KEEPING:
+            return None
+    return axis
 
 
 def _factor_behind(product: ir.Node) -> tuple[ir.Node, int, ir.Value] | None:
@@ -399,7 +448,7 @@ def _factor_behind(product: ir.Node) -> tuple[ir.Node, int, ir.Value] | None:
         places = [(node, 1 - uses[0].idx)]
         if inner is not None and inner.op_type == "Mul":
             places += [(inner, 0), (inner, 1)]
-        for reader, index in places:
-            value = reader.inputs[index]
+        for reader, at in places:
+            value = reader.inputs[at]
             if value is not None and value.const_value is not None:
-                return reader, index, value
+                return reader, at, value
