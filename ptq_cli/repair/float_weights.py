@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.stored import constants_of
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.qdq.read.quantized_file import named
 from ptq_cli.repair.repaired_weight import FileWeight
-from ptq_cli.repair.safe_weights import Float64s
+from ptq_cli.repair.safe_weights import Float64s, Numbers
 from ptq_cli.repair.weight_sites import WeightSite
 
 # How far a weight may be from its integer, in steps: tools that learn to round take the next one, too.
@@ -28,9 +27,9 @@ class FloatWeights:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._own = _by_size(named(load_onnx(path)))
-        self._prepared: dict[int, list[Array]] | None = None
+        self._prepared: dict[int, list[Numbers]] | None = None
 
-    def of(self, site: WeightSite) -> Array | None:
+    def of(self, site: WeightSite) -> Numbers | None:
         """Return the floats that a stored weight was rounded from, as it is stored; None if none fits."""
         file = FileWeight.of(site)
         for candidates in self._forms():
@@ -49,15 +48,15 @@ class FloatWeights:
                     return True
         return False
 
-    def _forms(self) -> Iterator[dict[int, list[Array]]]:
+    def _forms(self) -> Iterator[dict[int, list[Numbers]]]:
         yield self._own
         if self._prepared is None:
             self._prepared = _by_size(prepare(load_onnx(self._path), self._path.name))
         yield self._prepared
 
 
-def _by_size(model: ir.Model) -> dict[int, list[Array]]:
-    found: dict[int, list[Array]] = {}
+def _by_size(model: ir.Model) -> dict[int, list[Numbers]]:
+    found: dict[int, list[Numbers]] = {}
     for value in constants_of(model):
         tensor = value.const_value
         if tensor is not None and tensor.dtype.is_floating_point() and tensor.size > 1:
@@ -65,19 +64,19 @@ def _by_size(model: ir.Model) -> dict[int, list[Array]]:
     return found
 
 
-def _layouts(array: Array, shape: tuple[int, ...]) -> Iterator[Array]:
+def _layouts(array: Numbers, shape: tuple[int, ...]) -> Iterator[Numbers]:
     """Yield an array as it may be stored elsewhere: as it is, and turned."""
     yield array.reshape(shape)
     if array.ndim == 2:
         yield np.ascontiguousarray(array.T).reshape(shape)
 
 
-def _fits(floats: Array, file: FileWeight) -> bool:
+def _fits(floats: Numbers, file: FileWeight) -> bool:
     few = tuple(slice(None, None, max(1, size // _LOOKED_AT)) for size in floats.shape)
     return all(_is_near(floats, file, part) for part in (few, tuple(map(slice, floats.shape))))
 
 
-def _is_near(floats: Array, file: FileWeight, part: tuple[slice, ...]) -> bool:
+def _is_near(floats: Numbers, file: FileWeight, part: tuple[slice, ...]) -> bool:
     """Whether floats round to the integers of a file; a tool may have cut off what is beyond them."""
     shape = floats.shape
     scales, zeros = (np.broadcast_to(item, shape)[part] for item in (file.scales, file.zeros))

@@ -16,7 +16,7 @@ from ptq_cli.qdq.proof.portable_sums import CONVOLUTIONS
 from ptq_cli.repair.float_weights import FloatWeights
 from ptq_cli.repair.raw_file import RawFile
 from ptq_cli.repair.repaired_weight import Changed, RepairedWeight, array_of, in_int32, set_all
-from ptq_cli.repair.safe_weights import Float64s
+from ptq_cli.repair.safe_weights import Float64s, Numbers
 from ptq_cli.repair.weight_sites import BiasUse, Layer, Use
 from ptq_cli.runtime.session import DEFAULT_KERNELS, Kernels, Session
 from ptq_cli.runtime.timing import Inputs
@@ -40,7 +40,10 @@ def worst_sqnr(exact: Outputs, found: Outputs) -> float:
     for one, other in zip(exact, found, strict=True):
         for name in one.keys() & other.keys():
             pair = one[name], other[name]
-            if all(is_array(item) and item.dtype.kind == "f" for item in pair) and pair[0].shape == pair[1].shape:
+            if (
+                all(is_array(item) and item.dtype.kind == "f" for item in pair)
+                and pair[0].shape == pair[1].shape
+            ):
                 metrics.setdefault(name, Sqnr()).update(*map(np.atleast_1d, pair))
     return min((metric.compute() for metric in metrics.values()), default=math.nan)
 
@@ -65,12 +68,7 @@ class _Corrected:
     step: Float64s | float
 
 
-def correct_biases(
-    raw: RawFile,
-    made: Sequence[RepairedWeight],
-    floats: FloatWeights | None,
-    means: "Means",
-) -> dict[Use, Changed]:
+def correct_biases(raw: RawFile, floats: FloatWeights | None, means: "Means") -> dict[Use, Changed]:
     """Take what the new integers add to each channel on average out of its bias; return what they were.
 
     Activations are those of the repaired file, whose sums are exact on every processor. A bias that its tool
@@ -130,7 +128,7 @@ class Means:
             for key in dict.fromkeys((item.read, item.axis) for item in self.layers):
                 self._add(key, found.get(key[0]))
 
-    def _add(self, key: tuple[str, int], array: Array | None) -> None:
+    def _add(self, key: tuple[str, int], array: Numbers | None) -> None:
         if array is None or not array.size:
             return
         other = tuple(index for index in range(array.ndim) if index != key[1] % array.ndim)

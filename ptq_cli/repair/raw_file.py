@@ -21,6 +21,7 @@ from ptq_cli.qdq.read.quantized_file import named
 
 Use = tuple[ir.Node, int]
 
+
 @dataclass
 class RawFile:
     """A file's message beside the graph that was made of it.
@@ -111,7 +112,9 @@ class RawFile:
         names = {item.name for item in self.message.graph.initializer}
         names |= {name for node in self.message.graph.node for name in (*node.input, *node.output)}
         name = next(
-            text for number in range(len(names) + 1) if (text := f"{value.name}_repaired_{number}") not in names
+            text
+            for number in range(len(names) + 1)
+            if (text := f"{value.name}_repaired_{number}") not in names
         )
         tensor = numpy_helper.from_array(np.ascontiguousarray(array), name)
         self.message.graph.initializer.append(tensor)

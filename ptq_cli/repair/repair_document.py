@@ -49,7 +49,8 @@ class Repair:
     after: Annotated[Saturation | None, "Which layers of the written file can; None with --check."]
     changed: Annotated[tuple[ChangedWeight, ...], "The weights that were changed."]
     copied: Annotated[
-        tuple[str, ...], "Constants that something else reads, too, which keeps them: the layers got new ones."
+        tuple[str, ...],
+        "Constants that something else reads, too, which keeps them: the layers got new ones.",
     ]
     comparison: Annotated[RepairComparison | None, "Outputs before and after; None without data."]
 

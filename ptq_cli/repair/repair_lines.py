@@ -17,7 +17,9 @@ def print_repair(result: Repair) -> None:
     say(f"before: {result.before.text}")
     if result.output is None:
         if result.before.saturating:
-            tell(f"hint: ptq repair {shlex.quote(as_typed(result.model, Path.cwd()))} writes a file that is exact")
+            tell(
+                f"hint: ptq repair {shlex.quote(as_typed(result.model, Path.cwd()))} writes a file that is exact"
+            )
         say(result.verdict)
         return
     if result.after is not None and result.changed:
@@ -59,7 +61,9 @@ def _names(items: list[ChangedWeight]) -> str:
 
 def _print_comparison(found: RepairComparison) -> None:
     data = as_typed(found.data, Path.cwd())
-    say(f"SQNR of the worst output against the {found.reference}, {counted(found.samples, 'sample')} of {data}:")
+    say(
+        f"SQNR of the worst output against the {found.reference}, {counted(found.samples, 'sample')} of {data}:"
+    )
     if found.saturates_here:
         say(f"  the file, on this processor: {format_decibels(found.before_db)}")
         if found.exact_db is not None:

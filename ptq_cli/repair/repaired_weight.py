@@ -1,19 +1,18 @@
 """New integers, scales and biases of a stored weight, and the constants of the file that hold them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
 
-from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.repair.raw_file import RawFile
-from ptq_cli.repair.safe_weights import Float64s, Rows, needed_factors, safe_integers
+from ptq_cli.repair.safe_weights import Float64s, Numbers, needed_factors, safe_integers
 from ptq_cli.repair.weight_sites import BiasUse, Layer, Layout, ScaleUse, Use, WeightSite
 
 _SURELY = 0.499  # steps from an integer, within which any arithmetic rounds to it
-Changed = tuple[ir.Value, Array]  # a constant, and what it becomes
+Changed = tuple[ir.Value, Numbers]  # a constant, and what it becomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,19 +46,21 @@ class RepairedWeight:
     change: float
     factor: float
     file: "FileWeight"
-    integers: Array
-    factors: Array
-    floats: Array | None
+    integers: Numbers
+    factors: Numbers
+    floats: Numbers | None
     biases: tuple[Biases, ...]
 
-    def difference(self, *, from_floats: bool) -> Array:
+    def difference(self, *, from_floats: bool) -> Numbers:
         """Return what was added to each weight: of the float model, or of the file."""
         now = self.integers * (self.factors * self.file.scales)
-        before = self.floats if from_floats and self.floats is not None else self.file.steps * self.file.scales
+        before = (
+            self.floats if from_floats and self.floats is not None else self.file.steps * self.file.scales
+        )
         return now - before
 
 
-def array_of(value: ir.Value) -> Array:
+def array_of(value: ir.Value) -> Numbers:
     """Return the array of a constant."""
     assert value.const_value is not None  # noqa: S101 - only constants are looked at
     return np.asarray(value.const_value.numpy())
@@ -74,54 +75,56 @@ class FileWeight:
         scales, zeros: so that they broadcast to it.
     """
 
-    steps: Array
-    scales: Array
-    zeros: Array
+    steps: Numbers
+    scales: Numbers
+    zeros: Numbers
 
     @classmethod
     def of(cls, site: WeightSite) -> "FileWeight":
         """Read the weight of a site."""
         stored = array_of(site.stored)
         scales = site.scales[0].spread(array_of(site.scales[0].value).astype(np.float32), stored.ndim)
-        zeros = np.zeros((), np.int64)
+        zeros: Numbers = np.zeros((), np.int64)
         if site.zero_points:
-            zeros = site.zero_points[0].spread(array_of(site.zero_points[0].value).astype(np.int64), stored.ndim)
+            zeros = site.zero_points[0].spread(
+                array_of(site.zero_points[0].value).astype(np.int64), stored.ndim
+            )
         if site.is_float:
             return cls(steps=_in_steps(stored, scales, zeros), scales=scales, zeros=zeros)
         if stored.dtype == np.int8 and not zeros.any():
             return cls(steps=stored, scales=scales, zeros=zeros)
         return cls(steps=(stored.astype(np.int64) - zeros).astype(np.float32), scales=scales, zeros=zeros)
 
-    def rounded(self, floats: Array) -> Array:
+    def rounded(self, floats: Numbers) -> Numbers:
         """Return floats in steps, within the range that the file's integers have."""
         return _in_steps(floats, self.scales, self.zeros)
 
 
-def _in_steps(floats: Array, scales: Array, zeros: Array) -> Array:
+def _in_steps(floats: Numbers, scales: Numbers, zeros: Numbers) -> Numbers:
     safe = np.where(scales > 0, scales, np.float32(1))
-    return np.clip(floats / safe, -128 - zeros, 127 - zeros).astype(np.float32)
+    steps: Numbers = np.clip(floats / safe, -128 - zeros, 127 - zeros).astype(np.float32)
+    return steps
 
 
-def repair_weight(raw: RawFile, site: WeightSite, floats: Array | None, threads: int) -> RepairedWeight:
+def repair_weight(raw: RawFile, site: WeightSite, floats: Numbers | None, threads: int) -> RepairedWeight:
     """Decide a weight anew, and write it into the message.
 
     ``floats`` are those of the float model, in the layout of the stored weight; None to round the file's own.
     """
     file, layout = FileWeight.of(site), site.layout()
     codes = np.rint(file.steps) + file.zeros if file.steps.dtype != np.int8 else file.steps
-    facts = {"mates": layout.mates, "limit": layout.limit, "filter_size": layout.filter_size}
-    in_file = Rows(steps=layout.rows(codes), **facts)
+    in_file = layout.rows(codes)
     rows = in_file
     if floats is not None or codes is not file.steps:
         steps = file.steps if floats is None else file.rounded(floats)
-        rows = Rows(steps=layout.rows(steps), **facts)
+        rows = layout.rows(steps)
     per_row = _each_row_has_its_own(site, layout, has_zeros=bool(file.zeros.any()))
     chosen = needed_factors(in_file, threads) > 1.0 if per_row else np.ones(len(rows.steps), bool)
     scales = array_of(site.scales[0].value)
     safe = safe_integers(
         rows, chosen, _representable(scales, per_row=per_row), per_row=per_row, threads=threads
     )
-    if (needed_factors(Rows(steps=safe.integers, **facts), threads)[chosen] > 1.0).any():
+    if (needed_factors(replace(rows, steps=safe.integers), threads)[chosen] > 1.0).any():
         raise RuntimeError(f"two neighbors of '{site.stored.name}' exceed their sum")
     decided = _Decided(
         integers=np.where(_as_rows(chosen, layout), layout.back(safe.integers), codes),
@@ -144,12 +147,12 @@ def repair_weight(raw: RawFile, site: WeightSite, floats: Array | None, threads:
     )
 
 
-def _as_rows(values: Array, layout: Layout) -> Array:
+def _as_rows(values: Numbers, layout: Layout) -> Numbers:
     """Return what each row has so that it broadcasts to the stored weight."""
     return values.reshape([-1 if axis == layout.axis else 1 for axis in range(len(layout.shape))])
 
 
-def _representable(scales: Array, *, per_row: bool) -> Callable[[Float64s], Float64s]:
+def _representable(scales: Numbers, *, per_row: bool) -> Callable[[Float64s], Float64s]:
     """Return what makes of factors those that scales of the file's type can grow by: no smaller ones."""
     old = scales.reshape(-1).astype(np.float64)
     first = old if per_row else old[old > 0][:1]
@@ -160,7 +163,9 @@ def _representable(scales: Array, *, per_row: bool) -> Callable[[Float64s], Floa
         exact = first * factors
         wide = exact.astype(scales.dtype)
         if scales.dtype.kind == "f":
-            wide = np.where(wide.astype(np.float64) < exact, np.nextafter(wide, scales.dtype.type(np.inf)), wide)
+            wide = np.where(
+                wide.astype(np.float64) < exact, np.nextafter(wide, scales.dtype.type(np.inf)), wide
+            )
         return np.divide(wide.astype(np.float64), first, out=factors.copy(), where=first > 0)
 
     return representable
@@ -184,8 +189,8 @@ def _each_row_has_its_own(site: WeightSite, layout: Layout, *, has_zeros: bool) 
 class _Decided:
     """New integers as they are stored, which rows they are new in, and the factors of these rows' scales."""
 
-    integers: Array
-    chosen: Array
+    integers: Numbers
+    chosen: Numbers
     factors: Float64s
     layout: Layout
     file: FileWeight
@@ -217,12 +222,12 @@ def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> list[Biases]:
     if site.is_float:
         grid = site.scales[0].spread(changes[site.scales[0].use][1], stored.ndim)
         made = _floats_on(stored, made, grid, _as_rows(decided.chosen, decided.layout))
-    changes |= {use: (site.stored, made) for use in site.readers}
+    changes |= dict.fromkeys(site.readers, (site.stored, made))
     set_all(raw, changes)
     return biases
 
 
-def _floats_on(floats: Array, integers: Array, grid: Array, is_chosen: Array) -> Array:
+def _floats_on(floats: Numbers, integers: Numbers, grid: Numbers, is_chosen: Numbers) -> Numbers:
     """Return floats that a QuantizeLinear makes these integers of: those of the file wherever it does."""
     steps = floats / np.where(grid > 0, grid, np.float32(1))
     keeps = (np.rint(steps) == integers) & (np.abs(steps - integers) < _SURELY)
@@ -245,7 +250,11 @@ def _repaired_bias(
     else:
         x_scale = input_at(layer.node, 1)
         known = x_scale is not None and x_scale.const_value is not None
-        step = _of_size(scales, old.size) * ratio * (float(array_of(x_scale).reshape(-1)[0]) if known and x_scale else np.nan)
+        step = (
+            _of_size(scales, old.size)
+            * ratio
+            * (float(array_of(x_scale).reshape(-1)[0]) if known and x_scale else np.nan)
+        )
     made = old.reshape(-1) / ratio
     changes[bias.use] = bias.value, in_int32(made).reshape(old.shape)
     return Biases(layer=layer, steps=made, step=step), changes
@@ -255,7 +264,7 @@ def _of_size(factors: Float64s, size: int) -> Float64s:
     return factors if factors.size == size else factors[:1]
 
 
-def in_int32(steps: Float64s) -> Array:
+def in_int32(steps: Float64s) -> Numbers:
     """Round to what an int32 can hold."""
     limits = np.iinfo(np.int32)
     return np.clip(np.rint(steps), limits.min, limits.max).astype(np.int32)
@@ -264,7 +273,7 @@ def in_int32(steps: Float64s) -> Array:
 def set_all(raw: RawFile, changes: Mapping[Use, Changed], *, again: bool = False) -> None:
     """Change constants, whose old value stays for whoever else reads it; ``again`` for those changed before."""
     groups: dict[tuple[ir.Value, bytes], list[Use]] = {}
-    arrays: dict[tuple[ir.Value, bytes], Array] = {}
+    arrays: dict[tuple[ir.Value, bytes], Numbers] = {}
     for use, (value, array) in changes.items():
         made = np.asarray(array).astype(array_of(value).dtype)
         key = value, made.tobytes()

@@ -53,15 +53,20 @@ def run_repair(
     progress(Progress(f"reading {path.name}", 0, None))
     resolved = resolve(request)
     raw = RawFile.open(path)
-    if not is_quantized(raw.model):
-        raise NotQuantizedError(
-            f"model '{path.name}' contains no QuantizeLinear and no DequantizeLinear",
-            hint="ptq quantize makes a file of a float model that needs no repair",
-        )
     sites, layers = find_sites(raw.model, load_target(TARGET))
+    if not layers:
+        has = (
+            "only weights, or other numbers than integers of 8 bits" if is_quantized(raw.model) else "nothing"
+        )
+        raise NotQuantizedError(
+            f"no layer of '{path.name}' multiplies integers of 8 bits: {has} in it is quantized",
+            hint="pass an int8 model; ptq quantize makes one of a float model that needs no repair",
+        )
     before = Saturation(layers, tuple(_saturating(sites)))
     if options.check:
-        return Repair(model=str(path), output=None, before=before, after=None, changed=(), copied=(), comparison=None)
+        return Repair(
+            model=str(path), output=None, before=before, after=None, changed=(), copied=(), comparison=None
+        )
     inputs = {"the model that it repairs": path}
     if options.float_model is not None:
         inputs["the float model"] = options.float_model
@@ -130,7 +135,7 @@ class _Compared:
         after, biases = self._run(stored), 0
         means = Means(self.raw, made)
         means.measure(stored, learned, self.threads, progress)
-        if earlier := correct_biases(self.raw, made, floats, means):
+        if earlier := correct_biases(self.raw, floats, means):
             stored = self.raw.stored(output)
             found = self._run(stored)
             if worst_sqnr(reference[judged], found[judged]) > worst_sqnr(reference[judged], after[judged]):

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ptq_cli.core.compiled import compiled
-from ptq_cli.core.tensors import Array
 from ptq_cli.qdq.write.weight_quantizer import make_up
 
 Float64s = npt.NDArray[np.float64]
+Numbers = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
 
 LARGEST = 127  # of a weight: -128 is not exact on every ARM
@@ -40,7 +40,7 @@ class Rows:
     Shapes: steps (O, K); mates (K, any).
     """
 
-    steps: Array
+    steps: Numbers
     mates: Int64s
     limit: int
     filter_size: int
@@ -64,7 +64,7 @@ class SafeRows:
     Shapes: integers (O, K), of rows that were chosen; factors, changes (O,).
     """
 
-    integers: Array
+    integers: Numbers
     factors: Float64s
     changes: Float64s
 
@@ -87,7 +87,7 @@ def needed_factors(rows: Rows, threads: int = 1) -> Float64s:
 
 def safe_integers(
     rows: Rows,
-    is_chosen: Array,
+    is_chosen: Numbers,
     representable: Callable[[Float64s], Float64s],
     *,
     per_row: bool,
@@ -112,7 +112,9 @@ def safe_integers(
     """
     one, other = rows.pairs()
     count, size = rows.steps.shape
-    needed = np.maximum(needed_factors(rows, threads), np.abs(rows.steps).max(axis=1, initial=0) / (LARGEST + 1))
+    needed = np.maximum(
+        needed_factors(rows, threads), np.abs(rows.steps).max(axis=1, initial=0) / (LARGEST + 1)
+    )
     if not per_row:
         needed[:] = needed.max(initial=1.0)
     tried = 1.0 + SHARES * (needed[:, None] - 1.0)
@@ -149,7 +151,7 @@ def safe_integers(
     return SafeRows(integers=integers, factors=factors, changes=changes)
 
 
-def _in_parts(steps: Array, threads: int, work: Callable[[slice], None]) -> None:
+def _in_parts(steps: Numbers, threads: int, work: Callable[[slice], None]) -> None:
     """Do the work for some rows at a time; what is compiled lets other threads run."""
     size = max(1, _PART // max(steps.shape[1], 1))
     parts = [slice(start, start + size) for start in range(0, len(steps), size)]
@@ -162,7 +164,9 @@ def _in_parts(steps: Array, threads: int, work: Callable[[slice], None]) -> None
 
 
 @compiled
-def _worst_sums(rows: Any, one: Int64s, other: Int64s, worst: Float64s) -> None:  # pragma: no cover - compiled
+def _worst_sums(
+    rows: Any, one: Int64s, other: Int64s, worst: Float64s
+) -> None:  # pragma: no cover - compiled
     for row in range(rows.shape[0]):
         largest = 0.0
         for pair in range(one.size):

@@ -12,7 +12,6 @@ import onnx_ir as ir
 
 from ptq_cli.core.errors import UnrepairableError
 from ptq_cli.core.pair_sums import UnsafePairs, mates_along, unsafe_pairs
-from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import every_node, input_at
 from ptq_cli.models.pair_operators import (
     DEQUANTIZE,
@@ -23,8 +22,9 @@ from ptq_cli.models.pair_operators import (
     dequantized_by,
 )
 from ptq_cli.plan.target.rules import Target
+from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.portable_sums import CONVOLUTIONS, TRANSPOSED, SummedWeight, summed_weights
-from ptq_cli.repair.safe_weights import Int64s
+from ptq_cli.repair.safe_weights import Int64s, Numbers, Rows
 
 Use = tuple[ir.Node, int]  # a node, and which of its inputs
 # Operators that only move the elements of a constant
@@ -35,7 +35,7 @@ _SCALES: Mapping[str, Mapping[int, tuple[int, int]]] = {
     "DynamicQuantizeMatMul": {1: (2, 3)},
     "MatMulIntegerToFloat": {0: (2, 4), 1: (3, 5)},
     "QAttention": {1: (4, 7)},
-    **dict.fromkeys(("QGemm", "QLinearConv", "QLinearMatMul"), {0: (1, 2), 3: (4, 5)}),
+    **{name: {0: (1, 2), 3: (4, 5)} for name in ("QGemm", "QLinearConv", "QLinearMatMul")},
     DYNAMIC_LSTM: {weight: (scale, scale + 1) for weight, scale in KERNEL_PARAMETERS.items()},
 }
 _INTEGER_BIAS = {"QGemm": 6, "QLinearConv": 8}
@@ -55,7 +55,7 @@ class ScaleUse:
     value: ir.Value
     axis: int | None
 
-    def spread(self, array: Array, rank: int) -> Array:
+    def spread(self, array: Numbers, rank: int) -> Numbers:
         """Return its values so that they broadcast to the stored weight."""
         return array.reshape([-1 if axis == self.axis else 1 for axis in range(rank)])
 
@@ -90,14 +90,14 @@ class Layer:
     node: ir.Node
     unsafe: UnsafePairs
     moves: tuple[ir.Node, ...]
-    shape: tuple[int, ...]
+    shape: Sequence[int]
     axis: int
     mates: Int64s
     limit: int
     filter_size: int
     bias: BiasUse | None
 
-    def rows_of(self, stored: Array) -> Array:
+    def rows_of(self, stored: Numbers) -> Numbers:
         """Return a stored array as the layer reads it, output channels first.
 
         Shapes: the result (O, K).
@@ -170,22 +170,20 @@ class Layout:
         mates: as of ``Layer``, in the order of a row.
     """
 
-    shape: tuple[int, ...]
+    shape: Sequence[int]
     axis: int | None
     mates: Int64s
     limit: int
     filter_size: int
 
-    def rows(self, stored: Array) -> Array:
-        """Return a stored array as rows.
+    def rows(self, stored: Numbers) -> Rows:
+        """Return a stored array as rows."""
+        axis = self.axis
+        apart = stored[None] if axis is None else np.moveaxis(stored, axis, 0)
+        steps = np.ascontiguousarray(apart.reshape(len(apart), -1))
+        return Rows(steps=steps, mates=self.mates, limit=self.limit, filter_size=self.filter_size)
 
-        Shapes: the result (O, K).
-        """
-        if self.axis is None:
-            return stored.reshape(1, -1)
-        return np.ascontiguousarray(np.moveaxis(stored, self.axis, 0).reshape(stored.shape[self.axis], -1))
-
-    def back(self, rows: Array) -> Array:
+    def back(self, rows: Numbers) -> Numbers:
         """Return rows as the file stores them."""
         if self.axis is None:
             return rows.reshape(self.shape)
@@ -193,22 +191,22 @@ class Layout:
         return np.moveaxis(rows.reshape([len(rows), *beside]), 0, self.axis)
 
 
-def _in_a_row(layer: Layer, shape: tuple[int, ...], axis: int) -> Int64s:
+def _in_a_row(layer: Layer, shape: Sequence[int], axis: int) -> Int64s:
     """Return the mates of a layer in the order in which the weight is stored."""
     single = tuple(1 if index == axis else size for index, size in enumerate(shape))
-    order: Array = np.arange(int(np.prod(single, dtype=np.int64))).reshape(single)
+    order: Numbers = np.arange(int(np.prod(single, dtype=np.int64))).reshape(single)
     for node in layer.moves:
         order = _moved(order, node)
     return _renumbered(layer.mates, np.moveaxis(order, layer.axis, 0).reshape(1, -1), order.size)
 
 
-def _everywhere(layer: Layer, shape: tuple[int, ...]) -> Int64s:
+def _everywhere(layer: Layer, shape: Sequence[int]) -> Int64s:
     """Return the mates of a layer as elements of the whole weight."""
     size = int(np.prod(shape, dtype=np.int64))
     return _renumbered(layer.mates, layer.rows_of(np.arange(size).reshape(shape)), size)
 
 
-def _renumbered(mates: Int64s, places: Array, size: int) -> Int64s:
+def _renumbered(mates: Int64s, places: Numbers, size: int) -> Int64s:
     found = np.full((size, mates.shape[1]), -1, np.int64)
     for column, partners in enumerate(mates.T):
         paired = np.flatnonzero(partners >= 0)
@@ -238,6 +236,11 @@ def find_sites(model: ir.Model, target: Target) -> tuple[list[WeightSite], int]:
                 continue
             site = sites.setdefault(stored, WeightSite(stored=stored))
             site.layers.append(_layer(node, item, unsafe, stored))
+        if not counted and (what := _computed_weight(node, target)):
+            raise UnrepairableError(
+                f"{node.op_type} '{node.name}' can saturate, and its weight is not constant: '{what}'",
+                hint="export the model with constant weights",
+            )
         layers += counted
     found = [site for site in sites.values() if site.can_saturate]
     for site in found:
@@ -252,6 +255,20 @@ def _computed(node: ir.Node, item: SummedWeight) -> UnrepairableError:
         f"'{value.name if value is not None else ''}'",
         hint=_FOLD,
     )
+
+
+def _computed_weight(node: ir.Node, target: Target) -> str:
+    """Return the name of an int8 weight of a Conv that no constant is; an empty text if there is none."""
+    if node.op_type == "QLinearConv":
+        value, read = input_at(node, 3), input_at(node, 5)
+    elif node.op_type == "Conv" and restored_by(input_at(node, 0), target) is not None:
+        dequantize = restored_by(input_at(node, 1), target)
+        value = dequantize.inputs[0] if dequantize is not None else None
+        read = input_at(dequantize, 2) if dequantize is not None else None
+    else:
+        return ""
+    dtype = next((item.dtype for item in (read, value) if item is not None and item.dtype is not None), None)
+    return (value.name or "") if value is not None and dtype == ir.DataType.INT8 else ""
 
 
 def _stored(integers: ir.Value | None) -> ir.Value | None:
@@ -276,7 +293,7 @@ def _chain(read: ir.Value | None, stored: ir.Value) -> tuple[ir.Node, ...]:
     return tuple(found)
 
 
-def _moved(array: Array, node: ir.Node) -> Array:
+def _moved(array: Numbers, node: ir.Node) -> Numbers:
     """Return an array as a node moves the elements of one."""
     if node.op_type == "Transpose":
         permutation = node.attributes.get_ints("perm", ())
@@ -319,7 +336,9 @@ def _bias(node: ir.Node) -> BiasUse | None:
     dequantize = dequantized_by(read)
     if dequantize is None:
         is_float = read is not None and read.const_value is not None
-        return BiasUse(use=(node, _BIAS), value=read, scale=None, is_float=True) if is_float and read else None
+        return (
+            BiasUse(use=(node, _BIAS), value=read, scale=None, is_float=True) if is_float and read else None
+        )
     value, scale = dequantize.inputs[0], dequantize.inputs[1]
     is_known = value is not None and value.const_value is not None and value.dtype == ir.DataType.INT32
     if not is_known or value is None or scale is None or scale.const_value is None:
@@ -329,6 +348,11 @@ def _bias(node: ir.Node) -> BiasUse | None:
 
 def _follow(site: WeightSite) -> None:
     """Find all scales of a stored weight, and what else reads it."""
+    if site.stored.dtype == ir.DataType.UINT8:
+        raise UnrepairableError(
+            f"'{site.stored.name}' is an unsigned weight beside signed activations, which ptq cannot change",
+            hint="quantize weights to int8 and activations to uint8",
+        )
     for use in site.stored.uses():
         found = _Found()
         if reason := found.walk(site.stored, use.node, use.idx, ()):
@@ -382,7 +406,7 @@ class _Found:
         self, stored: ir.Value, node: ir.Node, index: int, where: tuple[int, int], moves: tuple[ir.Node, ...]
     ) -> bool:
         scale, zero = ((node, at, input_at(node, at)) for at in where)
-        if scale[2] is None or node.attributes.get_int("block_size", 0):
+        if scale[2] is None or node.attributes.get_int("block_size", 0) > 0:
             return False
         return self._add_each(stored, (scale, zero), node, index, moves)
 

@@ -101,6 +101,7 @@ class Factor:
 
     @property
     def is_constant(self) -> bool:
+        """Whether its integers are computed from constants alone."""
         return self.integers is not None and _sources(self.integers) is not None
 
     @property
@@ -126,13 +127,11 @@ class SummedWeight:
 
     Attributes:
         factor: where it is in the graph.
-        index: of the input that reads it.
         integers: as the operator reads them, with two axes at least.
         axis: of the output channels.
     """
 
     factor: Factor
-    index: int
     integers: Array
     rule: PairRule
     axis: int
@@ -143,16 +142,15 @@ def summed_weights(model: ir.Model, node: ir.Node, target: Target) -> Iterator[S
     if node.op_type == DYNAMIC_LSTM:
         floats = Factor(None, None, ir.DataType.UINT8)  # What it makes of its activations.
         for index in KERNEL_PARAMETERS:
-            yield from _summed(model, node, floats, _stored(node, index, None), (0, index))
+            yield from _summed(model, node, floats, _stored(node, index, None))
     if node.op_type == CONV_INTEGER and _stored(node, 1, None).is_constant:
         yield "ConvInteger adds in 32 bits"
     elif node.op_type in IN_PAIRS:
-        factors = (_restored(input_at(node, index), target) for index in (0, 1))
-        yield from _summed(model, node, *factors)
+        first, second = (_restored(input_at(node, index), target) for index in (0, 1))
+        yield from _summed(model, node, first, second)
     elif node.op_type in ON_INTEGERS:
         places = ON_INTEGERS[node.op_type]
-        indices = places[0][0], places[1][0]
-        yield from _summed(model, node, *(_stored(node, *place) for place in places), indices)
+        yield from _summed(model, node, _stored(node, *places[0]), _stored(node, *places[1]))
 
 
 def _restored(value: ir.Value | None, target: Target) -> Factor:
@@ -170,9 +168,7 @@ def _stored(node: ir.Node, index: int, zero: int | None) -> Factor:
     return Factor(value, value, integers[0] if integers else ir.DataType.UINT8)
 
 
-def _summed(
-    model: ir.Model, node: ir.Node, first: Factor, second: Factor, indices: tuple[int, int] = (0, 1)
-) -> Iterator[SummedWeight | str]:
+def _summed(model: ir.Model, node: ir.Node, first: Factor, second: Factor) -> Iterator[SummedWeight | str]:
     weight = second if second.is_constant else first
     if not weight.is_constant:
         return
@@ -188,10 +184,7 @@ def _summed(
         return
     # Two unsigned weights reach -2^15 first: their activations are signed.
     largest = _LARGEST_SUM // first.largest if weight is second else 2**15 // SIGNED_STEPS
-    index = indices[weight is second]
-    yield SummedWeight(
-        factor=weight, index=index, integers=array, rule=PairRule(largest, orders), axis=axis
-    )
+    yield SummedWeight(factor=weight, integers=array, rule=PairRule(largest, orders), axis=axis)
 
 
 def _why_exact(first: Factor, second: Factor) -> str:
