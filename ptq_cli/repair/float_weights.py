@@ -10,6 +10,7 @@ from ptq_cli.models.files.stored import constants_of
 from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.preparing.prepare_graph import prepare
 from ptq_cli.qdq.read.quantized_file import named
+from ptq_cli.repair.raw_file import load_only_onnx
 from ptq_cli.repair.repaired_weight import FileWeight
 from ptq_cli.repair.safe_weights import Float64s, Numbers
 from ptq_cli.repair.weight_sites import WeightSite
@@ -26,7 +27,7 @@ class FloatWeights:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._own = _by_size(named(load_onnx(path)))
+        self._own = _by_size(named(load_only_onnx(path)))
         self._prepared: dict[int, list[Numbers]] | None = None
 
     def of(self, site: WeightSite) -> Numbers | None:

@@ -1,4 +1,4 @@
-"""What a repair does to the outputs on samples, and biases that take back what the new integers add on average."""
+"""Outputs on samples before and after a repair, and biases for what new integers add on average."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -132,7 +132,7 @@ class Means:
         if array is None or not array.size:
             return
         other = tuple(index for index in range(array.ndim) if index != key[1] % array.ndim)
-        self._sums[key] = self._sums.get(key, 0.0) + array.sum(axis=other, dtype=np.float64)
+        self._sums[key] = self._sums.get(key, np.zeros(1)) + array.sum(axis=other, dtype=np.float64)
         self._count[key] = self._count.get(key, 0) + array.size // array.shape[key[1]]
 
     def of(self, item: _Corrected) -> Float64s | None:

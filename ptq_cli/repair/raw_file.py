@@ -10,16 +10,27 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
-from ptq_cli.core.errors import UnrepairableError, UsageError
+from ptq_cli.core.errors import ModelFormatError, UnrepairableError, UsageError
 from ptq_cli.core.files import PartialFolder
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
 from ptq_cli.models.files.stored import StoredModel, external_tensors
 from ptq_cli.models.graph_reading import labeled_graphs
 from ptq_cli.models.loading.onnx_source import load_onnx
+from ptq_cli.models.loading.source import ModelKind, detect_kind
 from ptq_cli.qdq.read.quantized_file import named
 
 Use = tuple[ir.Node, int]
+
+
+def load_only_onnx(path: Path) -> ir.Model:
+    """Load an ONNX file, and refuse any other."""
+    kind = detect_kind(path)
+    if kind is not ModelKind.ONNX:
+        raise ModelFormatError(
+            f"model '{path.name}' is a {kind.value}, expected an ONNX model", hint="ptq repair reads ONNX files"
+        )
+    return load_onnx(path)
 
 
 @dataclass
@@ -45,8 +56,8 @@ class RawFile:
 
     @classmethod
     def open(cls, path: Path) -> "RawFile":
-        """Read and check a file; ``load_onnx`` raises what it raises."""
-        model = load_onnx(path)
+        """Read and check a file."""
+        model = load_only_onnx(path)
         message = onnx.load(path, load_external_data=False)
         raw = cls(path, message, model, {}, {}, {})
         raw._match(model.graph, message.graph)

@@ -17,9 +17,8 @@ def print_repair(result: Repair) -> None:
     say(f"before: {result.before.text}")
     if result.output is None:
         if result.before.saturating:
-            tell(
-                f"hint: ptq repair {shlex.quote(as_typed(result.model, Path.cwd()))} writes a file that is exact"
-            )
+            file = shlex.quote(as_typed(result.model, Path.cwd()))
+            tell(f"hint: ptq repair {file} writes a file that is exact")
         say(result.verdict)
         return
     if result.after is not None and result.changed:
@@ -61,9 +60,8 @@ def _names(items: list[ChangedWeight]) -> str:
 
 def _print_comparison(found: RepairComparison) -> None:
     data = as_typed(found.data, Path.cwd())
-    say(
-        f"SQNR of the worst output against the {found.reference}, {counted(found.samples, 'sample')} of {data}:"
-    )
+    samples = f"{counted(found.samples, 'sample')} of {data}"
+    say(f"SQNR of the worst output against the {found.reference}, {samples}:")
     if found.saturates_here:
         say(f"  the file, on this processor: {format_decibels(found.before_db)}")
         if found.exact_db is not None:

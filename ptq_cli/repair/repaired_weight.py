@@ -57,7 +57,8 @@ class RepairedWeight:
         before = (
             self.floats if from_floats and self.floats is not None else self.file.steps * self.file.scales
         )
-        return now - before
+        difference: Numbers = now - before
+        return difference
 
 
 def array_of(value: ir.Value) -> Numbers:
@@ -271,7 +272,7 @@ def in_int32(steps: Float64s) -> Numbers:
 
 
 def set_all(raw: RawFile, changes: Mapping[Use, Changed], *, again: bool = False) -> None:
-    """Change constants, whose old value stays for whoever else reads it; ``again`` for those changed before."""
+    """Change constants, which others still read as they were; ``again`` for those changed before."""
     groups: dict[tuple[ir.Value, bytes], list[Use]] = {}
     arrays: dict[tuple[ir.Value, bytes], Numbers] = {}
     for use, (value, array) in changes.items():

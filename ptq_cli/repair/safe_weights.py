@@ -33,7 +33,7 @@ class Rows:
 
     Attributes:
         steps: integers as int8, or floats.
-        mates: partners of each weight of a row, -1 for none; one column for each order that a kernel reads in.
+        mates: partners of each weight of a row, -1 for none; a column for each order that a kernel reads in.
         limit: what two mates of one sign may add up to.
         filter_size: neighbors whose activations are alike, as the positions of a kernel; 1 for none.
 

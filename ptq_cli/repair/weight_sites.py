@@ -23,7 +23,7 @@ from ptq_cli.models.pair_operators import (
 )
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
-from ptq_cli.qdq.proof.portable_sums import CONVOLUTIONS, TRANSPOSED, SummedWeight, summed_weights
+from ptq_cli.qdq.proof.portable_sums import CONVOLUTIONS, IN_PAIRS, TRANSPOSED, SummedWeight, summed_weights
 from ptq_cli.repair.safe_weights import Int64s, Numbers, Rows
 
 Use = tuple[ir.Node, int]  # a node, and which of its inputs
@@ -224,7 +224,7 @@ def find_sites(model: ir.Model, target: Target) -> tuple[list[WeightSite], int]:
     layers = 0
     for node in every_node(model.graph):
         counted = False
-        for item in summed_weights(model, node, target):
+        for item in summed_weights(model, node, target) if _reads_integers(node, target) else ():
             counted = True
             if not isinstance(item, SummedWeight):
                 continue
@@ -246,6 +246,12 @@ def find_sites(model: ir.Model, target: Target) -> tuple[list[WeightSite], int]:
     for site in found:
         _follow(site)
     return found, layers
+
+
+def _reads_integers(node: ir.Node, target: Target) -> bool:
+    """Whether both factors of an operator are integers, or it makes integers of one."""
+    both = (restored_by(input_at(node, index), target) for index in (0, 1))
+    return node.op_type not in IN_PAIRS or None not in both
 
 
 def _computed(node: ir.Node, item: SummedWeight) -> UnrepairableError:
