@@ -161,6 +161,7 @@ def _correctable(raw: RawFile, made: Sequence[RepairedWeight]) -> Iterator[_Corr
             )
             if bias is None or not read or not plain:
                 continue
+            step: Float64s | float
             if bias.is_float:
                 steps, step = array_of(bias.value).reshape(-1).astype(np.float64), 1.0
             else:

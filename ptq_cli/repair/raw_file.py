@@ -28,7 +28,8 @@ def load_only_onnx(path: Path) -> ir.Model:
     kind = detect_kind(path)
     if kind is not ModelKind.ONNX:
         raise ModelFormatError(
-            f"model '{path.name}' is a {kind.value}, expected an ONNX model", hint="ptq repair reads ONNX files"
+            f"model '{path.name}' is a {kind.value}, expected an ONNX model",
+            hint="ptq repair reads ONNX files",
         )
     return load_onnx(path)
 

@@ -55,7 +55,9 @@ def test_every_form_becomes_exact_and_stays_near(form: Form, tmp_path: Path) -> 
     made = form.make(weight, random.integers(0, 256, form.activations))
     before = computed(made.model, made.feeds)
     (output,) = made.model.graph.output
-    output.CopyFrom(helper.make_tensor_value_info(output.name, output.type.tensor_type.elem_type, before.shape))
+    output.CopyFrom(
+        helper.make_tensor_value_info(output.name, output.type.tensor_type.elem_type, before.shape)
+    )
     if form.name.startswith("MatMulInteger,"):  # What its sums are multiplied by is not known.
         with pytest.raises(UnrepairableError, match="its scale is not a constant for it"):
             repaired(made.model, tmp_path)
@@ -186,10 +188,14 @@ def test_a_safe_channel_stays_and_a_safe_file_is_copied(tmp_path: Path) -> None:
 
 def test_depthwise_weights_stay(tmp_path: Path) -> None:
     model = conv()
-    model.graph.initializer[2].CopyFrom(numpy_helper.from_array(np.full((4, 1, 3, 3), 127, np.int8), "weight"))
+    model.graph.initializer[2].CopyFrom(
+        numpy_helper.from_array(np.full((4, 1, 3, 3), 127, np.int8), "weight")
+    )
     model.graph.node[4].attribute.append(helper.make_attribute("group", 4))
     for name, array in (("ws", np.full(4, 0.01, np.float32)), ("wz", np.zeros(4, np.int8))):
-        next(i for i in model.graph.initializer if i.name == name).CopyFrom(numpy_helper.from_array(array, name))
+        next(i for i in model.graph.initializer if i.name == name).CopyFrom(
+            numpy_helper.from_array(array, name)
+        )
     for name in ("bias", "bs", "bz"):
         tensor = next(i for i in model.graph.initializer if i.name == name)
         tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor)[:4].copy(), name))
@@ -251,7 +257,9 @@ def test_layers_that_share_a_weight_share_the_new_one(tmp_path: Path) -> None:
 
 def test_another_reader_of_a_weight_keeps_it(tmp_path: Path) -> None:
     before = conv()
-    before.graph.node.append(helper.make_node("Cast", ["weight"], ["as_floats"], "other", to=TensorProto.FLOAT))
+    before.graph.node.append(
+        helper.make_node("Cast", ["weight"], ["as_floats"], "other", to=TensorProto.FLOAT)
+    )
     before.graph.output.append(helper.make_tensor_value_info("as_floats", TensorProto.FLOAT, [6, 4, 3, 3]))
     result = repaired(before, tmp_path)
     after = opened(tmp_path)
@@ -267,7 +275,11 @@ def test_constants_in_nodes_and_in_nested_graphs(tmp_path: Path) -> None:
     ]
     branch = helper.make_graph([*constants, *inner.graph.node], "branch", [], inner.graph.output)
     other = helper.make_graph(
-        [helper.make_node("Constant", [], ["o"], value=numpy_helper.from_array(np.zeros((1, 6, 6, 6), np.float32)))],
+        [
+            helper.make_node(
+                "Constant", [], ["o"], value=numpy_helper.from_array(np.zeros((1, 6, 6, 6), np.float32))
+            )
+        ],
         "other",
         [],
         [helper.make_tensor_value_info("o", TensorProto.FLOAT, [1, 6, 6, 6])],
@@ -310,7 +322,9 @@ def with_weight(array: np.ndarray | None) -> onnx.ModelProto:
     ):
         model.graph.node.insert(2, node)
     model.graph.node[5].input[0] = "computed"
-    model.graph.node.sort(key=lambda node: ["Slice", "Expand"].index(node.op_type) if node.op_type in ("Slice", "Expand") else 2)
+    model.graph.node.sort(
+        key=lambda node: ["Slice", "Expand"].index(node.op_type) if node.op_type in ("Slice", "Expand") else 2
+    )
     for name, array in (("starts", [0, 0, 0, 0]), ("ends", [1, 4, 3, 3]), ("sizes", [6, 4, 3, 3])):
         model.graph.initializer.append(numpy_helper.from_array(np.array(array, np.int64), name))
     return model

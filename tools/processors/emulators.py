@@ -109,7 +109,12 @@ def _native(_cpu: str, cases: Path, _cache: Path) -> list[str]:
 
 def _x86_64(cpu: str, cases: Path, cache: Path) -> list[str]:
     """Return what runs this machine's own Python on another processor."""
-    return [f"{_qemu(cache)}/qemu-x86_64", "-cpu", cpu, *_native(cpu, cases, cache)]
+    return [*x86_64_words(cpu, cache), *_native(cpu, cases, cache)]
+
+
+def x86_64_words(cpu: str, cache: Path) -> list[str]:
+    """Return the words before a command that run it on another processor of this architecture."""
+    return [f"{_qemu(cache)}/qemu-x86_64", "-cpu", cpu]
 
 
 def aarch64_python(cpu: str, cache: Path, packages: str = "") -> list[str]:
