@@ -1,4 +1,4 @@
-"""Outputs on samples before and after a repair, and biases for what new integers add on average."""
+"""BatchOutputs on samples before and after a repair, and biases for what new integers add on average."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,27 +14,27 @@ from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.graph_reading import input_at
 from ptq_cli.qdq.proof.portable_sums import CONVOLUTIONS
 from ptq_cli.repair.float_weights import FloatWeights
-from ptq_cli.repair.raw_file import RawFile
+from ptq_cli.repair.raw_file import ConstantReader, RawFile
 from ptq_cli.repair.repaired_weight import Changed, RepairedWeight, array_of, in_int32, set_all
-from ptq_cli.repair.safe_weights import Float64s, Numbers
-from ptq_cli.repair.weight_sites import BiasUse, Layer, Use
+from ptq_cli.repair.safe_weights import Elements, Reals
+from ptq_cli.repair.weight_sites import BiasUse, Layer
 from ptq_cli.runtime.session import DEFAULT_KERNELS, Kernels, Session
 from ptq_cli.runtime.timing import Inputs
 
-Outputs = list[dict[str, Array]]  # of each batch
+BatchOutputs = list[dict[str, Array]]  # of each batch
 _INTEGERS = ("QGemm", "QLinearConv")  # read activations as integers, beside their scale and zero point
 _FACTORS = ("alpha", "beta")
 
 
 def outputs_of(
     model: StoredModel, batches: Sequence[Inputs], threads: int, kernels: Kernels = DEFAULT_KERNELS
-) -> Outputs:
+) -> BatchOutputs:
     """Run a model on batches."""
     session = Session(model, threads=threads, kernels=kernels)
     return [dict(zip(session.outputs, session.run(batch), strict=True)) for batch in batches]
 
 
-def worst_sqnr(exact: Outputs, found: Outputs) -> float:
+def worst_sqnr(exact: BatchOutputs, found: BatchOutputs) -> float:
     """SQNR of the output that is worst, in dB; NaN if no output holds floats in both."""
     metrics: dict[str, Sqnr] = {}
     for one, other in zip(exact, found, strict=True):
@@ -64,17 +64,19 @@ class _Corrected:
     bias: BiasUse
     read: str
     axis: int
-    steps: Float64s
-    step: Float64s | float
+    steps: Reals
+    step: Reals | float
 
 
-def correct_biases(raw: RawFile, floats: FloatWeights | None, means: "Means") -> dict[Use, Changed]:
+def correct_biases(
+    raw: RawFile, floats: FloatWeights | None, means: "Means"
+) -> dict[ConstantReader, Changed]:
     """Take what the new integers add to each channel on average out of its bias; return what they were.
 
     Activations are those of the repaired file, whose sums are exact on every processor. A bias that its tool
     has corrected for its own rounding stays so: what counts is then the change from the file's weights.
     """
-    changes, before = dict[Use, Changed](), dict[Use, Changed]()
+    changes, before = dict[ConstantReader, Changed](), dict[ConstantReader, Changed]()
     for item in means.layers:
         mean = means.of(item)
         if mean is None:
@@ -90,7 +92,7 @@ def correct_biases(raw: RawFile, floats: FloatWeights | None, means: "Means") ->
     return before
 
 
-def _added(item: _Corrected, mean: Float64s, *, from_floats: bool) -> Float64s | None:
+def _added(item: _Corrected, mean: Reals, *, from_floats: bool) -> Reals | None:
     """Return what the new integers add to each output channel, in real units; None if sizes do not fit."""
     difference = item.layer.rows_of(item.weight.difference(from_floats=from_floats))
     rows, size = difference.shape
@@ -99,7 +101,7 @@ def _added(item: _Corrected, mean: Float64s, *, from_floats: bool) -> Float64s |
     if item.steps.size != rows or groups < 1 or rows % groups or mean.size != groups * summed.shape[1]:
         return None
     by_group = summed.reshape(groups, rows // groups, -1)
-    found: Float64s = np.einsum("grc,gc->gr", by_group, mean.reshape(groups, -1)).reshape(-1)
+    found: Reals = np.einsum("grc,gc->gr", by_group, mean.reshape(groups, -1)).reshape(-1)
     return found
 
 
@@ -108,7 +110,7 @@ class Means:
 
     def __init__(self, raw: RawFile, made: Sequence[RepairedWeight]) -> None:
         self.layers = list(_correctable(raw, made))
-        self._sums: dict[tuple[str, int], Float64s] = {}
+        self._sums: dict[tuple[str, int], Reals] = {}
         self._count: dict[tuple[str, int], int] = {}
 
     def measure(
@@ -128,14 +130,14 @@ class Means:
             for key in dict.fromkeys((item.read, item.axis) for item in self.layers):
                 self._add(key, found.get(key[0]))
 
-    def _add(self, key: tuple[str, int], array: Numbers | None) -> None:
+    def _add(self, key: tuple[str, int], array: Elements | None) -> None:
         if array is None or not array.size:
             return
         other = tuple(index for index in range(array.ndim) if index != key[1] % array.ndim)
         self._sums[key] = self._sums.get(key, np.zeros(1)) + array.sum(axis=other, dtype=np.float64)
         self._count[key] = self._count.get(key, 0) + array.size // array.shape[key[1]]
 
-    def of(self, item: _Corrected) -> Float64s | None:
+    def of(self, item: _Corrected) -> Reals | None:
         """Return the means of what a layer reads, in real units; None if it was not measured."""
         key = item.read, item.axis
         if key not in self._sums:
@@ -146,7 +148,7 @@ class Means:
         scale, zero = (input_at(item.layer.node, index) for index in (1, 2))
         if scale is None or scale.const_value is None or zero is None or zero.const_value is None:
             return None
-        real: Float64s = (mean - array_of(zero).astype(np.float64)) * array_of(scale).astype(np.float64)
+        real: Reals = (mean - array_of(zero).astype(np.float64)) * array_of(scale).astype(np.float64)
         return real
 
 
@@ -161,7 +163,7 @@ def _correctable(raw: RawFile, made: Sequence[RepairedWeight]) -> Iterator[_Corr
             )
             if bias is None or not read or not plain:
                 continue
-            step: Float64s | float
+            step: Reals | float
             if bias.is_float:
                 steps, step = array_of(bias.value).reshape(-1).astype(np.float64), 1.0
             else:

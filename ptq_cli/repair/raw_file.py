@@ -20,7 +20,7 @@ from ptq_cli.models.loading.onnx_source import load_onnx
 from ptq_cli.models.loading.source import ModelKind, detect_kind
 from ptq_cli.qdq.read.quantized_file import named
 
-Use = tuple[ir.Node, int]
+ConstantReader = tuple[ir.Node, int]  # a node, and which of its inputs
 
 
 def load_only_onnx(path: Path) -> ir.Model:
@@ -34,7 +34,7 @@ def load_only_onnx(path: Path) -> ir.Model:
     return load_onnx(path)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RawFile:
     """A file's message beside the graph that was made of it.
 
@@ -46,9 +46,9 @@ class RawFile:
     path: Path
     message: onnx.ModelProto
     model: ir.Model
-    _tensors: dict[int, tuple[ir.TensorProtocol, onnx.TensorProto]]
-    _constants: dict[str, onnx.NodeProto]
-    _nodes: dict[int, tuple[ir.Node, onnx.NodeProto, onnx.GraphProto]]
+    _tensors: dict[int, tuple[ir.TensorProtocol, onnx.TensorProto]] = field(default_factory=dict)
+    _constants: dict[str, onnx.NodeProto] = field(default_factory=dict)
+    _nodes: dict[int, tuple[ir.Node, onnx.NodeProto, onnx.GraphProto]] = field(default_factory=dict)
     _added: dict[tuple[int, int], int] = field(default_factory=dict)
     copied: list[str] = field(default_factory=list)
     _patches: dict[tuple[str, int], bytes] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class RawFile:
         """Read and check a file."""
         model = load_only_onnx(path)
         message = onnx.load(path, load_external_data=False)
-        raw = cls(path, message, model, {}, {}, {})
+        raw = cls(path=path, message=message, model=model)
         raw._match(model.graph, message.graph)
         raw.model = named(model)
         return raw
@@ -88,7 +88,7 @@ class RawFile:
                 holder = attributes[name]
                 self._match(inner, holder.graphs[int(number)] if number else holder.g)
 
-    def change(self, value: ir.Value, array: Array, uses: list[Use]) -> None:
+    def change(self, value: ir.Value, array: Array, uses: list[ConstantReader]) -> None:
         """Change a constant for some of its readers; whoever else reads it keeps what it was."""
         added = {self._added.get((id(node), index)) for node, index in uses}
         if None not in added and len(added) == 1:
@@ -114,7 +114,7 @@ class RawFile:
         else:
             _fill(tensor, array)
 
-    def _add(self, value: ir.Value, array: Array, uses: list[Use]) -> None:
+    def _add(self, value: ir.Value, array: Array, uses: list[ConstantReader]) -> None:
         found = [self._nodes.get(id(node)) for node, _ in uses]
         if None in found:
             raise UnrepairableError(

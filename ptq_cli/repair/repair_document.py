@@ -52,7 +52,7 @@ class Repair:
         tuple[str, ...],
         "Constants that something else reads, too, which keeps them: the layers got new ones.",
     ]
-    comparison: Annotated[RepairComparison | None, "Outputs before and after; None without data."]
+    comparison: Annotated[RepairComparison | None, "BatchOutputs before and after; None without data."]
 
     @property
     def verdict(self) -> Literal["exact", "repaired", "needs repair"]:

@@ -8,7 +8,7 @@ from ptq_cli.report.text.numbers import Table, format_decibels
 from ptq_cli.terminal.output import detail, is_quiet, print_table, say, tell
 from ptq_cli.terminal.phrases import as_typed, counted
 
-MOST_ROWS = 8
+_MOST_ROWS = 8
 FROM_FLOAT = "float model"
 
 
@@ -40,7 +40,7 @@ def _print_changes(result: Repair) -> None:
             f"{item.largest_factor:.2f}",
             item.rounded_from,
         )
-        for item in worst[:MOST_ROWS]
+        for item in worst[:_MOST_ROWS]
     ]
     header = ("layer", "largest change in steps", "scale grew by", "rounded from")
     print_table(Table(header, tuple(rows)), right=(1, 2), whole=(1, 2, 3))
@@ -54,8 +54,8 @@ def _print_changes(result: Repair) -> None:
 
 
 def _names(items: list[ChangedWeight]) -> str:
-    shown = ", ".join(item.name for item in items[:MOST_ROWS])
-    return shown if len(items) <= MOST_ROWS else f"{shown} and {len(items) - MOST_ROWS:,} more"
+    shown = ", ".join(item.name for item in items[:_MOST_ROWS])
+    return shown if len(items) <= _MOST_ROWS else f"{shown} and {len(items) - _MOST_ROWS:,} more"
 
 
 def _print_comparison(found: RepairComparison) -> None:

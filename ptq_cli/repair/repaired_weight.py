@@ -7,12 +7,12 @@ import numpy as np
 import onnx_ir as ir
 
 from ptq_cli.models.graph_reading import input_at
-from ptq_cli.repair.raw_file import RawFile
-from ptq_cli.repair.safe_weights import Float64s, Numbers, needed_factors, safe_integers
-from ptq_cli.repair.weight_sites import BiasUse, Layer, Layout, ScaleUse, Use, WeightSite
+from ptq_cli.repair.raw_file import ConstantReader, RawFile
+from ptq_cli.repair.safe_weights import Elements, Reals, needed_factors, safe_integers
+from ptq_cli.repair.weight_sites import BiasUse, Layer, Layout, ScaleUse, UnsafeWeight
 
 _SURELY = 0.499  # steps from an integer, within which any arithmetic rounds to it
-Changed = tuple[ir.Value, Numbers]  # a constant, and what it becomes
+Changed = tuple[ir.Value, Elements]  # a constant, and what it becomes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +23,8 @@ class Biases:
     """
 
     layer: Layer
-    steps: Float64s
-    step: Float64s
+    steps: Reals
+    step: Reals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,26 +42,26 @@ class RepairedWeight:
     Shapes: integers, floats: as the stored weight.
     """
 
-    site: WeightSite
+    site: UnsafeWeight
     change: float
     factor: float
     file: "FileWeight"
-    integers: Numbers
-    factors: Numbers
-    floats: Numbers | None
+    integers: Elements
+    factors: Elements
+    floats: Elements | None
     biases: tuple[Biases, ...]
 
-    def difference(self, *, from_floats: bool) -> Numbers:
+    def difference(self, *, from_floats: bool) -> Elements:
         """Return what was added to each weight: of the float model, or of the file."""
         now = self.integers * (self.factors * self.file.scales)
         before = (
             self.floats if from_floats and self.floats is not None else self.file.steps * self.file.scales
         )
-        difference: Numbers = now - before
+        difference: Elements = now - before
         return difference
 
 
-def array_of(value: ir.Value) -> Numbers:
+def array_of(value: ir.Value) -> Elements:
     """Return the array of a constant."""
     assert value.const_value is not None  # noqa: S101 - only constants are looked at
     return np.asarray(value.const_value.numpy())
@@ -76,16 +76,16 @@ class FileWeight:
         scales, zeros: so that they broadcast to it.
     """
 
-    steps: Numbers
-    scales: Numbers
-    zeros: Numbers
+    steps: Elements
+    scales: Elements
+    zeros: Elements
 
     @classmethod
-    def of(cls, site: WeightSite) -> "FileWeight":
+    def of(cls, site: UnsafeWeight) -> "FileWeight":
         """Read the weight of a site."""
         stored = array_of(site.stored)
         scales = site.scales[0].spread(array_of(site.scales[0].value).astype(np.float32), stored.ndim)
-        zeros: Numbers = np.zeros((), np.int64)
+        zeros: Elements = np.zeros((), np.int64)
         if site.zero_points:
             zeros = site.zero_points[0].spread(
                 array_of(site.zero_points[0].value).astype(np.int64), stored.ndim
@@ -96,18 +96,18 @@ class FileWeight:
             return cls(steps=stored, scales=scales, zeros=zeros)
         return cls(steps=(stored.astype(np.int64) - zeros).astype(np.float32), scales=scales, zeros=zeros)
 
-    def rounded(self, floats: Numbers) -> Numbers:
+    def rounded(self, floats: Elements) -> Elements:
         """Return floats in steps, within the range that the file's integers have."""
         return _in_steps(floats, self.scales, self.zeros)
 
 
-def _in_steps(floats: Numbers, scales: Numbers, zeros: Numbers) -> Numbers:
+def _in_steps(floats: Elements, scales: Elements, zeros: Elements) -> Elements:
     safe = np.where(scales > 0, scales, np.float32(1))
-    steps: Numbers = np.clip(floats / safe, -128 - zeros, 127 - zeros).astype(np.float32)
+    steps: Elements = np.clip(floats / safe, -128 - zeros, 127 - zeros).astype(np.float32)
     return steps
 
 
-def repair_weight(raw: RawFile, site: WeightSite, floats: Numbers | None, threads: int) -> RepairedWeight:
+def repair_weight(raw: RawFile, site: UnsafeWeight, floats: Elements | None, threads: int) -> RepairedWeight:
     """Decide a weight anew, and write it into the message.
 
     ``floats`` are those of the float model, in the layout of the stored weight; None to round the file's own.
@@ -148,17 +148,17 @@ def repair_weight(raw: RawFile, site: WeightSite, floats: Numbers | None, thread
     )
 
 
-def _as_rows(values: Numbers, layout: Layout) -> Numbers:
+def _as_rows(values: Elements, layout: Layout) -> Elements:
     """Return what each row has so that it broadcasts to the stored weight."""
     return values.reshape([-1 if axis == layout.axis else 1 for axis in range(len(layout.shape))])
 
 
-def _representable(scales: Numbers, *, per_row: bool) -> Callable[[Float64s], Float64s]:
+def _representable(scales: Elements, *, per_row: bool) -> Callable[[Reals], Reals]:
     """Return what makes of factors those that scales of the file's type can grow by: no smaller ones."""
     old = scales.reshape(-1).astype(np.float64)
     first = old if per_row else old[old > 0][:1]
 
-    def representable(factors: Float64s) -> Float64s:
+    def representable(factors: Reals) -> Reals:
         if not first.size:
             return factors
         exact = first * factors
@@ -172,7 +172,7 @@ def _representable(scales: Numbers, *, per_row: bool) -> Callable[[Float64s], Fl
     return representable
 
 
-def _each_row_has_its_own(site: WeightSite, layout: Layout, *, has_zeros: bool) -> bool:
+def _each_row_has_its_own(site: UnsafeWeight, layout: Layout, *, has_zeros: bool) -> bool:
     """Whether each output channel has scales of its own, that no other shares."""
     axes = {item.axis for item in (*site.scales, *(site.zero_points if has_zeros else ()))}
     if layout.axis is None or axes != {layout.axis}:
@@ -190,19 +190,19 @@ def _each_row_has_its_own(site: WeightSite, layout: Layout, *, has_zeros: bool) 
 class _Decided:
     """New integers as they are stored, which rows they are new in, and the factors of these rows' scales."""
 
-    integers: Numbers
-    chosen: Numbers
-    factors: Float64s
+    integers: Elements
+    chosen: Elements
+    factors: Reals
     layout: Layout
     file: FileWeight
 
-    def by_value(self, item: ScaleUse) -> Float64s:
+    def by_value(self, item: ScaleUse) -> Reals:
         """Return the factor of each value of a scale."""
         return self.factors if item.axis == self.layout.axis else self.factors[:1]
 
 
-def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> list[Biases]:
-    changes: dict[Use, Changed] = {}
+def _write(raw: RawFile, site: UnsafeWeight, decided: _Decided) -> list[Biases]:
+    changes: dict[ConstantReader, Changed] = {}
     for item in site.scales:
         old = array_of(item.value)
         grown = old.reshape(-1).astype(np.float64) * decided.by_value(item)
@@ -228,7 +228,7 @@ def _write(raw: RawFile, site: WeightSite, decided: _Decided) -> list[Biases]:
     return biases
 
 
-def _floats_on(floats: Numbers, integers: Numbers, grid: Numbers, is_chosen: Numbers) -> Numbers:
+def _floats_on(floats: Elements, integers: Elements, grid: Elements, is_chosen: Elements) -> Elements:
     """Return floats that a QuantizeLinear makes these integers of: those of the file wherever it does."""
     steps = floats / np.where(grid > 0, grid, np.float32(1))
     keeps = (np.rint(steps) == integers) & (np.abs(steps - integers) < _SURELY)
@@ -236,11 +236,11 @@ def _floats_on(floats: Numbers, integers: Numbers, grid: Numbers, is_chosen: Num
 
 
 def _repaired_bias(
-    layer: Layer, bias: BiasUse, factors: Float64s, scales: Float64s
-) -> tuple[Biases, dict[Use, Changed]]:
+    layer: Layer, bias: BiasUse, factors: Reals, scales: Reals
+) -> tuple[Biases, dict[ConstantReader, Changed]]:
     """Return a bias in steps of its new scale, and what changes in the file."""
     old = array_of(bias.value)
-    ratio, changes = _of_size(factors, old.size), dict[Use, Changed]()
+    ratio, changes = _of_size(factors, old.size), dict[ConstantReader, Changed]()
     if bias.scale is not None:
         use, value = bias.scale
         before = array_of(value).astype(np.float64).reshape(-1)
@@ -261,20 +261,20 @@ def _repaired_bias(
     return Biases(layer=layer, steps=made, step=step), changes
 
 
-def _of_size(factors: Float64s, size: int) -> Float64s:
+def _of_size(factors: Reals, size: int) -> Reals:
     return factors if factors.size == size else factors[:1]
 
 
-def in_int32(steps: Float64s) -> Numbers:
+def in_int32(steps: Reals) -> Elements:
     """Round to what an int32 can hold."""
     limits = np.iinfo(np.int32)
     return np.clip(np.rint(steps), limits.min, limits.max).astype(np.int32)
 
 
-def set_all(raw: RawFile, changes: Mapping[Use, Changed], *, again: bool = False) -> None:
+def set_all(raw: RawFile, changes: Mapping[ConstantReader, Changed], *, again: bool = False) -> None:
     """Change constants, which others still read as they were; ``again`` for those changed before."""
-    groups: dict[tuple[ir.Value, bytes], list[Use]] = {}
-    arrays: dict[tuple[ir.Value, bytes], Numbers] = {}
+    groups: dict[tuple[ir.Value, bytes], list[ConstantReader]] = {}
+    arrays: dict[tuple[ir.Value, bytes], Elements] = {}
     for use, (value, array) in changes.items():
         made = np.asarray(array).astype(array_of(value).dtype)
         key = value, made.tobytes()

@@ -13,18 +13,18 @@ from ptq_cli.pipeline.evaluation.compared_kernels import ComparedSamples, compar
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.read.quantized_file import is_quantized
 from ptq_cli.repair.float_weights import FloatWeights
-from ptq_cli.repair.measured_repair import Means, Outputs, correct_biases, outputs_of, worst_sqnr
+from ptq_cli.repair.measured_repair import BatchOutputs, Means, correct_biases, outputs_of, worst_sqnr
 from ptq_cli.repair.raw_file import RawFile
 from ptq_cli.repair.repair_document import ChangedWeight, Repair, RepairComparison
 from ptq_cli.repair.repaired_weight import RepairedWeight, repair_weight, set_all
-from ptq_cli.repair.weight_sites import WeightSite, find_sites
+from ptq_cli.repair.weight_sites import UnsafeWeight, find_sites
 from ptq_cli.runtime.products import is_signed_exact
 from ptq_cli.runtime.session import DEFAULT_KERNELS, Kernels
 from ptq_cli.runtime.timing import Inputs, batch_size
 from ptq_cli.setup.output_checks import require_output
 from ptq_cli.setup.resolve import Request, Resolved, resolve
 
-TARGET = "ort-cpu"  # whose rules say which operators move a pair
+_TARGET = "ort-cpu"  # whose rules say which operators move a pair
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def run_repair(
     progress(Progress(f"reading {path.name}", 0, None))
     resolved = resolve(request)
     raw = RawFile.open(path)
-    sites, layers = find_sites(raw.model, load_target(TARGET))
+    sites, layers = find_sites(raw.model, load_target(_TARGET))
     if not layers:
         has = (
             "only weights, or other numbers than integers of 8 bits" if is_quantized(raw.model) else "nothing"
@@ -86,7 +86,9 @@ def run_repair(
     stored = raw.stored(output)
     comparison = None
     if samples is not None and samples.batches:
-        run = _Compared(raw, path, options, samples, resolved.machine.threads)
+        run = _Compared(
+            raw=raw, path=path, options=options, samples=samples, threads=resolved.machine.threads
+        )
         comparison, stored = run.compare(made, floats, stored, output, progress)
     write_together(stored.files(output))
     return Repair(
@@ -106,7 +108,7 @@ def _samples(raw: RawFile, resolved: Resolved) -> ComparedSamples:
     )[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Compared:
     """Runs of a file before and after its repair on samples."""
 
@@ -155,7 +157,7 @@ class _Compared:
         )
         return comparison, stored
 
-    def _run(self, model: StoredModel, kernels: Kernels = DEFAULT_KERNELS) -> Outputs:
+    def _run(self, model: StoredModel, kernels: Kernels = DEFAULT_KERNELS) -> BatchOutputs:
         return outputs_of(model, self.samples.batches, self.threads, kernels)
 
 
@@ -165,7 +167,7 @@ def _halves(batches: Sequence[Inputs]) -> tuple[Sequence[Inputs], slice]:
     return batches[: half or 1], slice(half, None)
 
 
-def _saturating(sites: list[WeightSite]) -> list[SaturatingLayer]:
+def _saturating(sites: list[UnsafeWeight]) -> list[SaturatingLayer]:
     return [
         SaturatingLayer(
             name=layer.node.name or "",

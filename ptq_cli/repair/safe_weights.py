@@ -17,18 +17,18 @@ import numpy.typing as npt
 from ptq_cli.core.compiled import compiled
 from ptq_cli.qdq.write.weight_quantizer import make_up
 
-Float64s = npt.NDArray[np.float64]
-Numbers = npt.NDArray[Any]
-Int64s = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+Elements = npt.NDArray[Any]
+Positions = npt.NDArray[np.int64]
 
 LARGEST = 127  # of a weight: -128 is not exact on every ARM
-SHARES = np.linspace(0.0, 1.0, 17)  # of the way from a channel's own scale to that of its worst pair
+_SHARES = np.linspace(0.0, 1.0, 17)  # of the way from a channel's own scale to that of its worst pair
 _PART = 1 << 18  # weights that a thread takes at once
 _ROUNDING = 1 / 12  # mean squared error of rounding, in steps
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class WeightRows:
     """Weights in steps of the scales that the file has, a row for each output channel.
 
     Attributes:
@@ -40,12 +40,12 @@ class Rows:
     Shapes: steps (O, K); mates (K, any).
     """
 
-    steps: Numbers
-    mates: Int64s
+    steps: Elements
+    mates: Positions
     limit: int
     filter_size: int
 
-    def pairs(self) -> tuple[Int64s, Int64s]:
+    def pairs(self) -> tuple[Positions, Positions]:
         """Return the first and the second weight of each pair of each order."""
         first = np.arange(len(self.mates))
         kept = [np.flatnonzero(column > first) for column in self.mates.T]
@@ -64,18 +64,19 @@ class SafeRows:
     Shapes: integers (O, K), of rows that were chosen; factors, changes (O,).
     """
 
-    integers: Numbers
-    factors: Float64s
-    changes: Float64s
+    integers: Elements
+    factors: Reals
+    changes: Reals
 
 
-def needed_factors(rows: Rows, threads: int = 1) -> Float64s:
+def needed_factors(rows: WeightRows, threads: int = 1) -> Reals:
     """How much wider the scale of each row has to be for none of its pairs to exceed the limit; 1 at least.
 
     Shapes: the result (O,).
 
     Example:
-        >>> rows = Rows(steps=np.int8([[127, 65]]), mates=np.int64([[1], [0]]), limit=128, filter_size=1)
+        >>> mates = np.int64([[1], [0]])
+        >>> rows = WeightRows(steps=np.int8([[127, 65]]), mates=mates, limit=128, filter_size=1)
         >>> needed_factors(rows).tolist()
         [1.5]
     """
@@ -86,9 +87,9 @@ def needed_factors(rows: Rows, threads: int = 1) -> Float64s:
 
 
 def safe_integers(
-    rows: Rows,
-    is_chosen: Numbers,
-    representable: Callable[[Float64s], Float64s],
+    rows: WeightRows,
+    is_chosen: Elements,
+    representable: Callable[[Reals], Reals],
     *,
     per_row: bool,
     threads: int = 1,
@@ -105,10 +106,10 @@ def safe_integers(
     Shapes: is_chosen (O,).
 
     Example:
-        >>> rows = Rows(steps=np.int8([[127, 65, 3, 9]]), mates=np.int64([[1], [0], [3], [2]]), limit=128,
-        ...     filter_size=1)
+        >>> mates = np.int64([[1], [0], [3], [2]])
+        >>> rows = WeightRows(steps=np.int8([[127, 65, 3, 9]]), mates=mates, limit=128, filter_size=1)
         >>> safe_integers(rows, np.array([True]), lambda factors: factors, per_row=True).integers.tolist()
-        [[84, 44, 2, 6]]
+        [[85, 43, 2, 6]]
     """
     one, other = rows.pairs()
     count, size = rows.steps.shape
@@ -117,7 +118,7 @@ def safe_integers(
     )
     if not per_row:
         needed[:] = needed.max(initial=1.0)
-    tried = 1.0 + SHARES * (needed[:, None] - 1.0)
+    tried = 1.0 + _SHARES * (needed[:, None] - 1.0)
     costs = np.zeros(tried.shape)
     _in_parts(
         rows.steps,
@@ -151,7 +152,7 @@ def safe_integers(
     return SafeRows(integers=integers, factors=factors, changes=changes)
 
 
-def _in_parts(steps: Numbers, threads: int, work: Callable[[slice], None]) -> None:
+def _in_parts(steps: Elements, threads: int, work: Callable[[slice], None]) -> None:
     """Do the work for some rows at a time; what is compiled lets other threads run."""
     size = max(1, _PART // max(steps.shape[1], 1))
     parts = [slice(start, start + size) for start in range(0, len(steps), size)]
@@ -165,7 +166,7 @@ def _in_parts(steps: Numbers, threads: int, work: Callable[[slice], None]) -> No
 
 @compiled
 def _worst_sums(
-    rows: Any, one: Int64s, other: Int64s, worst: Float64s
+    rows: Any, one: Positions, other: Positions, worst: Reals
 ) -> None:  # pragma: no cover - compiled
     for row in range(rows.shape[0]):
         largest = 0.0
@@ -177,7 +178,7 @@ def _worst_sums(
 
 @compiled
 def _cut_costs(
-    rows: Any, one: Int64s, other: Int64s, limit: float, factors: Float64s, costs: Float64s
+    rows: Any, one: Positions, other: Positions, limit: float, factors: Reals, costs: Reals
 ) -> None:  # pragma: no cover - compiled
     """Add the squared errors of pairs that are cut at each factor, in steps of the old scale."""
     for row in range(rows.shape[0]):
@@ -194,15 +195,15 @@ def _cut_costs(
 @compiled
 def _round_rows(
     rows: Any,
-    factors: Float64s,
+    factors: Reals,
     is_chosen: Any,
-    one: Int64s,
-    other: Int64s,
-    mates: Int64s,
+    one: Positions,
+    other: Positions,
+    mates: Positions,
     filter_size: int,
-    ends: Float64s,
+    ends: Reals,
     integers: Any,
-    changes: Float64s,
+    changes: Reals,
 ) -> None:  # pragma: no cover - compiled
     """Round chosen rows; of a pair that exceeds the limit both give way alike."""
     size = rows.shape[1]

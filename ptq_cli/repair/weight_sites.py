@@ -24,9 +24,9 @@ from ptq_cli.models.pair_operators import (
 from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.portable_sums import CONVOLUTIONS, IN_PAIRS, TRANSPOSED, SummedWeight, summed_weights
-from ptq_cli.repair.safe_weights import Int64s, Numbers, Rows
+from ptq_cli.repair.raw_file import ConstantReader
+from ptq_cli.repair.safe_weights import Elements, Positions, WeightRows
 
-Use = tuple[ir.Node, int]  # a node, and which of its inputs
 # Operators that only move the elements of a constant
 _MOVES = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 _KEEPING = ("Cast", "Identity", QUANTIZE, DEQUANTIZE)  # leave each element where it is
@@ -51,11 +51,11 @@ class ScaleUse:
         axis: of the stored weight, along which there is a value for each index; None for one value.
     """
 
-    use: Use
+    use: ConstantReader
     value: ir.Value
     axis: int | None
 
-    def spread(self, array: Numbers, rank: int) -> Numbers:
+    def spread(self, array: Elements, rank: int) -> Elements:
         """Return its values so that they broadcast to the stored weight."""
         return array.reshape([-1 if axis == self.axis else 1 for axis in range(rank)])
 
@@ -68,9 +68,9 @@ class BiasUse:
         scale: what a DequantizeLinear reads beside it; None if there is none.
     """
 
-    use: Use
+    use: ConstantReader
     value: ir.Value
-    scale: tuple[Use, ir.Value] | None
+    scale: tuple[ConstantReader, ir.Value] | None
     is_float: bool = False
 
 
@@ -92,12 +92,12 @@ class Layer:
     moves: tuple[ir.Node, ...]
     shape: Sequence[int]
     axis: int
-    mates: Int64s
+    mates: Positions
     limit: int
     filter_size: int
     bias: BiasUse | None
 
-    def rows_of(self, stored: Numbers) -> Numbers:
+    def rows_of(self, stored: Elements) -> Elements:
         """Return a stored array as the layer reads it, output channels first.
 
         Shapes: the result (O, K).
@@ -118,7 +118,7 @@ class Layer:
 
 
 @dataclass(kw_only=True)
-class WeightSite:
+class UnsafeWeight:
     """A stored weight with all that reads it.
 
     Attributes:
@@ -130,7 +130,7 @@ class WeightSite:
     layers: list[Layer] = field(default_factory=list)
     scales: list[ScaleUse] = field(default_factory=list)
     zero_points: list[ScaleUse] = field(default_factory=list)
-    readers: list[Use] = field(default_factory=list)
+    readers: list[ConstantReader] = field(default_factory=list)
     others: str = ""
 
     @property
@@ -172,18 +172,18 @@ class Layout:
 
     shape: Sequence[int]
     axis: int | None
-    mates: Int64s
+    mates: Positions
     limit: int
     filter_size: int
 
-    def rows(self, stored: Numbers) -> Rows:
+    def rows(self, stored: Elements) -> WeightRows:
         """Return a stored array as rows."""
         axis = self.axis
         apart = stored[None] if axis is None else np.moveaxis(stored, axis, 0)
         steps = np.ascontiguousarray(apart.reshape(len(apart), -1))
-        return Rows(steps=steps, mates=self.mates, limit=self.limit, filter_size=self.filter_size)
+        return WeightRows(steps=steps, mates=self.mates, limit=self.limit, filter_size=self.filter_size)
 
-    def back(self, rows: Numbers) -> Numbers:
+    def back(self, rows: Elements) -> Elements:
         """Return rows as the file stores them."""
         if self.axis is None:
             return rows.reshape(self.shape)
@@ -191,22 +191,22 @@ class Layout:
         return np.moveaxis(rows.reshape([len(rows), *beside]), 0, self.axis)
 
 
-def _in_a_row(layer: Layer, shape: Sequence[int], axis: int) -> Int64s:
+def _in_a_row(layer: Layer, shape: Sequence[int], axis: int) -> Positions:
     """Return the mates of a layer in the order in which the weight is stored."""
     single = tuple(1 if index == axis else size for index, size in enumerate(shape))
-    order: Numbers = np.arange(int(np.prod(single, dtype=np.int64))).reshape(single)
+    order: Elements = np.arange(int(np.prod(single, dtype=np.int64))).reshape(single)
     for node in layer.moves:
         order = _moved(order, node)
     return _renumbered(layer.mates, np.moveaxis(order, layer.axis, 0).reshape(1, -1), order.size)
 
 
-def _everywhere(layer: Layer, shape: Sequence[int]) -> Int64s:
+def _everywhere(layer: Layer, shape: Sequence[int]) -> Positions:
     """Return the mates of a layer as elements of the whole weight."""
     size = int(np.prod(shape, dtype=np.int64))
     return _renumbered(layer.mates, layer.rows_of(np.arange(size).reshape(shape)), size)
 
 
-def _renumbered(mates: Int64s, places: Numbers, size: int) -> Int64s:
+def _renumbered(mates: Positions, places: Elements, size: int) -> Positions:
     found = np.full((size, mates.shape[1]), -1, np.int64)
     for column, partners in enumerate(mates.T):
         paired = np.flatnonzero(partners >= 0)
@@ -214,13 +214,13 @@ def _renumbered(mates: Int64s, places: Numbers, size: int) -> Int64s:
     return found
 
 
-def find_sites(model: ir.Model, target: Target) -> tuple[list[WeightSite], int]:
+def find_sites(model: ir.Model, target: Target) -> tuple[list[UnsafeWeight], int]:
     """Return stored weights that can saturate, in the order of the graph, and how many layers there are.
 
     Raises:
         UnrepairableError: a weight that can saturate is computed, or its scale is.
     """
-    sites: dict[ir.Value, WeightSite] = {}
+    sites: dict[ir.Value, UnsafeWeight] = {}
     layers = 0
     for node in every_node(model.graph):
         counted = False
@@ -234,7 +234,7 @@ def find_sites(model: ir.Model, target: Target) -> tuple[list[WeightSite], int]:
                 if unsafe.pairs:
                     raise _computed(node, item)
                 continue
-            site = sites.setdefault(stored, WeightSite(stored=stored))
+            site = sites.setdefault(stored, UnsafeWeight(stored=stored))
             site.layers.append(_layer(node, item, unsafe, stored))
         if not counted and (what := _computed_weight(node, target)):
             raise UnrepairableError(
@@ -299,7 +299,7 @@ def _chain(read: ir.Value | None, stored: ir.Value) -> tuple[ir.Node, ...]:
     return tuple(found)
 
 
-def _moved(array: Numbers, node: ir.Node) -> Numbers:
+def _moved(array: Elements, node: ir.Node) -> Elements:
     """Return an array as a node moves the elements of one."""
     if node.op_type == "Transpose":
         permutation = node.attributes.get_ints("perm", ())
@@ -352,7 +352,7 @@ def _bias(node: ir.Node) -> BiasUse | None:
     return BiasUse(use=(dequantize, 0), value=value, scale=((dequantize, 1), scale))
 
 
-def _follow(site: WeightSite) -> None:
+def _follow(site: UnsafeWeight) -> None:
     """Find all scales of a stored weight, and what else reads it."""
     if site.stored.dtype == ir.DataType.UINT8:
         raise UnrepairableError(
@@ -373,7 +373,7 @@ def _follow(site: WeightSite) -> None:
         raise UnrepairableError(f"a weight can saturate, but {site.others}", hint=_FOLD)
 
 
-def _read_by(site: WeightSite) -> set[ir.Node]:
+def _read_by(site: UnsafeWeight) -> set[ir.Node]:
     """Return the layers that read a weight by uses whose scales are known."""
     first = {id(node) for node, _ in site.readers}
     return {

@@ -107,9 +107,10 @@ def reads_blocks(model: StoredModel) -> bool:
 
 SILENT = 4  # log level of fatal errors only; failures raise all the same
 OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
+# Makes unsigned weights of signed ones, whose sums saturate on no processor; such kernels are slower.
+EXACT_SUMS_OPTION = "session.x64quantprecision"
 # Makes unsigned activations of signed ones, for kernels that saturate on x86 without VNNI. (The option
 # x64quantprecision, for unsigned ones too, fails to load weights behind a QuantizeLinear.)
-EXACT_SUMS_OPTION = "session.x64quantprecision"
 SHIFTED = "QDQS8ToU8Transformer"
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 NUMPY_DTYPES = {

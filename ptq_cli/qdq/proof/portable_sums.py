@@ -91,7 +91,7 @@ def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProo
 
 
 @dataclass(frozen=True)
-class Factor:
+class KernelFactor:
     """A factor that an operator reads, and its integers before a DequantizeLinear if there is one."""
 
     read: ir.Value | None
@@ -131,7 +131,7 @@ class SummedWeight:
         axis: of the output channels.
     """
 
-    factor: Factor
+    factor: KernelFactor
     integers: Array
     rule: PairRule
     axis: int
@@ -140,7 +140,7 @@ class SummedWeight:
 def summed_weights(model: ir.Model, node: ir.Node, target: Target) -> Iterator[SummedWeight | str]:
     """Yield each constant that a node multiplies integers by, or why its kernel is exact."""
     if node.op_type == DYNAMIC_LSTM:
-        floats = Factor(None, None, ir.DataType.UINT8)  # What it makes of its activations.
+        floats = KernelFactor(None, None, ir.DataType.UINT8)  # What it makes of its activations.
         for index in KERNEL_PARAMETERS:
             yield from _summed(model, node, floats, _stored(node, index, None))
     if node.op_type == CONV_INTEGER and _stored(node, 1, None).is_constant:
@@ -153,22 +153,24 @@ def summed_weights(model: ir.Model, node: ir.Node, target: Target) -> Iterator[S
         yield from _summed(model, node, _stored(node, *places[0]), _stored(node, *places[1]))
 
 
-def _restored(value: ir.Value | None, target: Target) -> Factor:
+def _restored(value: ir.Value | None, target: Target) -> KernelFactor:
     dequantize = restored_by(value, target)
     if dequantize is None:
-        return Factor(value, None, ir.DataType.UINT8)
-    return Factor(value, dequantize.inputs[0], grid_of(dequantize).dtype, dequantize)
+        return KernelFactor(value, None, ir.DataType.UINT8)
+    return KernelFactor(value, dequantize.inputs[0], grid_of(dequantize).dtype, dequantize)
 
 
-def _stored(node: ir.Node, index: int, zero: int | None) -> Factor:
+def _stored(node: ir.Node, index: int, zero: int | None) -> KernelFactor:
     value, zero_point = input_at(node, index), input_at(node, zero)
     known = [item.dtype for item in (zero_point, value) if item is not None]
     # Floats are what DynamicQuantizeMatMul makes unsigned bytes of, and types of integers may be unknown.
     integers = [dtype for dtype in known if dtype is not None and dtype.is_integer()]
-    return Factor(value, value, integers[0] if integers else ir.DataType.UINT8)
+    return KernelFactor(value, value, integers[0] if integers else ir.DataType.UINT8)
 
 
-def _summed(model: ir.Model, node: ir.Node, first: Factor, second: Factor) -> Iterator[SummedWeight | str]:
+def _summed(
+    model: ir.Model, node: ir.Node, first: KernelFactor, second: KernelFactor
+) -> Iterator[SummedWeight | str]:
     weight = second if second.is_constant else first
     if not weight.is_constant:
         return
@@ -187,7 +189,7 @@ def _summed(model: ir.Model, node: ir.Node, first: Factor, second: Factor) -> It
     yield SummedWeight(factor=weight, integers=array, rule=PairRule(largest, orders), axis=axis)
 
 
-def _why_exact(first: Factor, second: Factor) -> str:
+def _why_exact(first: KernelFactor, second: KernelFactor) -> str:
     """Return why no two products exceed 16 bits, whatever the constant is; an empty text if they may."""
     if not second.is_constant:
         is_mixed = (
@@ -214,7 +216,7 @@ def _geometry(node: ir.Node, shape: Sequence[int], *, is_second: bool) -> tuple[
     return (((outer,),), inner) if is_turned or not is_second else (((inner,),), outer)
 
 
-def _integers(model: ir.Model, weight: Factor) -> Array:
+def _integers(model: ir.Model, weight: KernelFactor) -> Array:
     """Return the integers of a constant as the operator reads them: unpacked, and moved behind the pair."""
     stored, read, moves = weight.integers, weight.read, list[ir.Node]()
     assert stored is not None and read is not None  # noqa: S101 - it is a constant
