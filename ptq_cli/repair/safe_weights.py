@@ -19,7 +19,7 @@ from ptq_cli.qdq.write.weight_quantizer import make_up
 
 Reals = npt.NDArray[np.float64]
 Elements = npt.NDArray[Any]
-Positions = npt.NDArray[np.int64]
+PairPositions = npt.NDArray[np.int64]
 
 LARGEST = 127  # of a weight: -128 is not exact on every ARM
 _SHARES = np.linspace(0.0, 1.0, 17)  # of the way from a channel's own scale to that of its worst pair
@@ -41,11 +41,11 @@ class WeightRows:
     """
 
     steps: Elements
-    mates: Positions
+    mates: PairPositions
     limit: int
     filter_size: int
 
-    def pairs(self) -> tuple[Positions, Positions]:
+    def pairs(self) -> tuple[PairPositions, PairPositions]:
         """Return the first and the second weight of each pair of each order."""
         first = np.arange(len(self.mates))
         kept = [np.flatnonzero(column > first) for column in self.mates.T]
@@ -166,7 +166,7 @@ def _in_parts(steps: Elements, threads: int, work: Callable[[slice], None]) -> N
 
 @compiled
 def _worst_sums(
-    rows: Any, one: Positions, other: Positions, worst: Reals
+    rows: Any, one: PairPositions, other: PairPositions, worst: Reals
 ) -> None:  # pragma: no cover - compiled
     for row in range(rows.shape[0]):
         largest = 0.0
@@ -178,7 +178,7 @@ def _worst_sums(
 
 @compiled
 def _cut_costs(
-    rows: Any, one: Positions, other: Positions, limit: float, factors: Reals, costs: Reals
+    rows: Any, one: PairPositions, other: PairPositions, limit: float, factors: Reals, costs: Reals
 ) -> None:  # pragma: no cover - compiled
     """Add the squared errors of pairs that are cut at each factor, in steps of the old scale."""
     for row in range(rows.shape[0]):
@@ -197,9 +197,9 @@ def _round_rows(
     rows: Any,
     factors: Reals,
     is_chosen: Any,
-    one: Positions,
-    other: Positions,
-    mates: Positions,
+    one: PairPositions,
+    other: PairPositions,
+    mates: PairPositions,
     filter_size: int,
     ends: Reals,
     integers: Any,

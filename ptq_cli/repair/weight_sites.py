@@ -25,7 +25,7 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.qdq.proof.carried_pairs import restored_by
 from ptq_cli.qdq.proof.portable_sums import CONVOLUTIONS, IN_PAIRS, TRANSPOSED, SummedWeight, summed_weights
 from ptq_cli.repair.raw_file import ConstantReader
-from ptq_cli.repair.safe_weights import Elements, Positions, WeightRows
+from ptq_cli.repair.safe_weights import Elements, PairPositions, WeightRows
 
 # Operators that only move the elements of a constant
 _MOVES = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
@@ -92,7 +92,7 @@ class Layer:
     moves: tuple[ir.Node, ...]
     shape: Sequence[int]
     axis: int
-    mates: Positions
+    mates: PairPositions
     limit: int
     filter_size: int
     bias: BiasUse | None
@@ -155,7 +155,7 @@ class UnsafeWeight:
             return Layout(shape=shape, axis=None, mates=mates, limit=limit, filter_size=1)
         mates = np.concatenate([_in_a_row(item, shape, axis) for item in self.layers], axis=1)
         first = self.layers[0]
-        # Positions of a kernel are neighbors where nothing has moved them.
+        # PairPositions of a kernel are neighbors where nothing has moved them.
         is_kept = axis == 0 and all(node.op_type in _KEEPING for node in first.moves)
         filter_size = first.filter_size if is_kept else 1
         return Layout(shape=shape, axis=axis, mates=mates, limit=limit, filter_size=filter_size)
@@ -172,7 +172,7 @@ class Layout:
 
     shape: Sequence[int]
     axis: int | None
-    mates: Positions
+    mates: PairPositions
     limit: int
     filter_size: int
 
@@ -191,7 +191,7 @@ class Layout:
         return np.moveaxis(rows.reshape([len(rows), *beside]), 0, self.axis)
 
 
-def _in_a_row(layer: Layer, shape: Sequence[int], axis: int) -> Positions:
+def _in_a_row(layer: Layer, shape: Sequence[int], axis: int) -> PairPositions:
     """Return the mates of a layer in the order in which the weight is stored."""
     single = tuple(1 if index == axis else size for index, size in enumerate(shape))
     order: Elements = np.arange(int(np.prod(single, dtype=np.int64))).reshape(single)
@@ -200,13 +200,13 @@ def _in_a_row(layer: Layer, shape: Sequence[int], axis: int) -> Positions:
     return _renumbered(layer.mates, np.moveaxis(order, layer.axis, 0).reshape(1, -1), order.size)
 
 
-def _everywhere(layer: Layer, shape: Sequence[int]) -> Positions:
+def _everywhere(layer: Layer, shape: Sequence[int]) -> PairPositions:
     """Return the mates of a layer as elements of the whole weight."""
     size = int(np.prod(shape, dtype=np.int64))
     return _renumbered(layer.mates, layer.rows_of(np.arange(size).reshape(shape)), size)
 
 
-def _renumbered(mates: Positions, places: Elements, size: int) -> Positions:
+def _renumbered(mates: PairPositions, places: Elements, size: int) -> PairPositions:
     found = np.full((size, mates.shape[1]), -1, np.int64)
     for column, partners in enumerate(mates.T):
         paired = np.flatnonzero(partners >= 0)
