@@ -65,6 +65,7 @@ MORE = {
     "ptq quantize": "guides/first-model.md",
     "ptq tune": "tune.md",
     "ptq verify": "verify.md",
+    "ptq repair": "verify.md",
     "ptq bench": "latency.md",
     "ptq recipe": "recipe.md",
     "ptq gate": "guides/ci.md",

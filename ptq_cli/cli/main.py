@@ -74,6 +74,7 @@ COMMANDS = (
     "analyze",
     "inspect",
     "verify",
+    "repair",
     "bench",
     "drift",
     "merge",
@@ -86,6 +87,7 @@ MODULES = {
     "analyze": "analysis.command",
     "bench": "latency.bench_command",
     "drift": "monitoring.command",
+    "repair": "repair.command",
     "tune": "tuning.command",
 }
 CONTINUED = ("calibrate", "quantize", "export", "evaluate", "tune")  # Commands that write checkpoints

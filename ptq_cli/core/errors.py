@@ -251,6 +251,14 @@ class NothingGainedError(PtqError, code="PTQ-PLAN-003"):
     """The quantized file would be larger than the float one, and nobody asked for it all the same."""
 
 
+class UnrepairableError(PtqError, code="PTQ-REPAIR-001"):
+    """``ptq repair`` cannot change a weight that can saturate: it is computed, or read in an unknown way."""
+
+
+class UnlikeFloatError(PtqError, code="PTQ-REPAIR-002"):
+    """The model of ``ptq repair --float`` holds none of the weights that the file was quantized from."""
+
+
 class TargetOverrideError(PtqError, code="PTQ-PLAN-002"):
     """A setting asks for something that the target cannot do, such as uint8 on TensorRT."""
 

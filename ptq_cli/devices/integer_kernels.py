@@ -26,7 +26,15 @@ from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import DATA_SUFFIX
 from ptq_cli.models.files.stored import StoredModel, serialize
 from ptq_cli.models.files.storing import in_memory
-from ptq_cli.runtime.session import DATA_FOLDER, OPTIMIZED_DATA, SHIFTED, SILENT, failed_load, failed_run
+from ptq_cli.runtime.session import (
+    DATA_FOLDER,
+    EXACT_SUMS_OPTION,
+    OPTIMIZED_DATA,
+    SHIFTED,
+    SILENT,
+    failed_load,
+    failed_run,
+)
 
 Numbers = npt.NDArray[Any]
 
@@ -163,8 +171,6 @@ KernelTensors = Mapping[str, Array]
 
 # Without them a MatMulInteger stays, whose output are the sums.
 UNFUSED = ("DynamicQuantizeMatMulFusion", "MatMulIntegerToFloatFusion")
-# Makes unsigned weights of signed ones, whose sums saturate on no processor; such kernels are slower.
-EXACT_SUMS_OPTION = "session.x64quantprecision"
 
 
 @dataclass(frozen=True)

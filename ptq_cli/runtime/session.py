@@ -107,6 +107,8 @@ def reads_blocks(model: StoredModel) -> bool:
 
 SILENT = 4  # log level of fatal errors only; failures raise all the same
 OPTIMIZED_DATA = "session.optimized_model_external_initializers_file_name"
+# Makes unsigned weights of signed ones, whose sums saturate on no processor; such kernels are slower.
+EXACT_SUMS_OPTION = "session.x64quantprecision"
 # Makes unsigned activations of signed ones, for kernels that saturate on x86 without VNNI. (The option
 # x64quantprecision, for unsigned ones too, fails to load weights behind a QuantizeLinear.)
 SHIFTED = "QDQS8ToU8Transformer"
@@ -150,12 +152,14 @@ class Kernels:
     Attributes:
         accuracy_level: of MatMulNBits, which reads weights in blocks; None for ONNX Runtime's default.
         exact_sums: no sum of two products saturates on this processor where activations are int8.
+        unsigned_weights: none saturates where weights are integers in the file: they become unsigned.
         integers: ONNX Runtime makes integer kernels of Q/DQ pairs: it then quantizes float weights beside
             quantized activations, too. False computes pairs as they are written.
     """
 
     accuracy_level: int | None = None
     exact_sums: bool = False
+    unsigned_weights: bool = False
     integers: bool = True
 
 
@@ -231,6 +235,8 @@ class Session:
             options.add_session_config_entry(_OPTION, str(kernels.accuracy_level))
         if not kernels.integers:
             options.add_session_config_entry("session.disable_quant_qdq", "1")
+        if kernels.unsigned_weights:
+            options.add_session_config_entry(EXACT_SUMS_OPTION, "1")
         if writes.graph is not None:
             options.optimized_model_filepath = str(writes.graph)
             if writes.apart:

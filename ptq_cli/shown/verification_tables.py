@@ -1,8 +1,10 @@
 """How a verification is shown."""
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ptq_cli.core.words import format_count
@@ -16,7 +18,7 @@ from ptq_cli.evaluation.verification import (
 from ptq_cli.qdq.proof.operators import OperatorProof
 from ptq_cli.qdq.proof.target_faults import RULES
 from ptq_cli.report.text.numbers import Table, format_decibels, format_number, format_share
-from ptq_cli.report.text.result_warnings import SATURATING, saturation_warnings
+from ptq_cli.report.text.result_warnings import REPAIR, SATURATING, saturation_warnings
 from ptq_cli.runtime.engine import ON_CPU, ON_FLOATS
 from ptq_cli.terminal.output import print_table, say, tell, warn_of_result
 from ptq_cli.terminal.phrases import as_typed, counted, counting_notes
@@ -160,10 +162,12 @@ def _print_saturation(result: Verification) -> None:
     found = result.saturation
     if found.layers:
         say(f"sums: {found.text}{'; required: none' if result.require_portable else ''}")
+    remedy = REPAIR.format(shlex.quote(as_typed(result.model, Path.cwd())))
     if result.saturates_here:
-        warn_of_result(saturation_warnings(found))
+        warnings = saturation_warnings(found)
+        warn_of_result([replace(item, hints=(remedy, *SATURATING[1:])) for item in warnings])
     elif found.saturating and (result.runtime or result.require_portable):
-        tell(f"hint: {SATURATING[0]}")
+        tell(f"hint: {remedy}")
 
 
 def _print_outputs(result: Verification) -> None:

@@ -107,9 +107,14 @@ def _native(_cpu: str, cases: Path, _cache: Path) -> list[str]:
     return [sys.executable, "-E", f"{cases}/run.py"]
 
 
+def x86_64_words(cpu: str, cache: Path) -> list[str]:
+    """Return the words before a command that run it on another processor of this architecture."""
+    return [f"{_qemu(cache)}/qemu-x86_64", "-cpu", cpu]
+
+
 def x86_64_python(cpu: str, cache: Path) -> list[str]:
     """Return the words that run this machine's own Python on another processor."""
-    return [f"{_qemu(cache)}/qemu-x86_64", "-cpu", cpu, sys.executable]
+    return [*x86_64_words(cpu, cache), sys.executable]
 
 
 def _x86_64(cpu: str, cases: Path, cache: Path) -> list[str]:

@@ -61,6 +61,7 @@ JSON_COMMANDS: Mapping[str, tuple[str, ...]] = {
         "receipts.run_rederive:Rederivation",
         FILES["devices.json"],
     ),
+    "repair": ("repair.repair_document:Repair",),
     "bench": (FILES["bench.json"], "latency.measure_profile:ProfileResult"),
     "drift": (FILES["drift.json"],),
     "merge": ("pipeline.run_merge:MergeResult", _REPORT, REPORTS),

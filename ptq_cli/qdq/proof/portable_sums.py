@@ -77,8 +77,12 @@ def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProo
         name = layer.name or ""
         if name not in integer:
             continue
-        found = list(_weights(model, node, target))
-        counts = [item for item in found if isinstance(item, UnsafePairs)]
+        found = list(summed_weights(model, node, target))
+        counts = [
+            unsafe_pairs(item.integers, item.rule, item.axis)
+            for item in found
+            if isinstance(item, SummedWeight)
+        ]
         if counts:
             each = zip(*map(astuple, counts), strict=True)
             yield LayerSums(name, op, UnsafePairs(*map(sum, each)))
@@ -87,7 +91,7 @@ def portable_sums(model: ir.Model, target: Target, proofs: Iterable[OperatorProo
 
 
 @dataclass(frozen=True)
-class _Factor:
+class KernelFactor:
     """A factor that an operator reads, and its integers before a DequantizeLinear if there is one."""
 
     read: ir.Value | None
@@ -97,6 +101,7 @@ class _Factor:
 
     @property
     def is_constant(self) -> bool:
+        """Whether its integers are computed from constants alone."""
         return self.integers is not None and _sources(self.integers) is not None
 
     @property
@@ -116,37 +121,56 @@ class _Factor:
         return int(most.numpy().item()) if most is not None else LARGEST_BYTE
 
 
-def _weights(model: ir.Model, node: ir.Node, target: Target) -> Iterator[UnsafePairs | str]:
-    """Yield the unsafe pairs of each constant that a node multiplies by, or why its kernel is exact."""
+@dataclass(frozen=True, kw_only=True)
+class SummedWeight:
+    """A constant that an integer kernel multiplies by, and which of its elements it adds in 16 bits.
+
+    Attributes:
+        factor: where it is in the graph.
+        integers: as the operator reads them, with two axes at least.
+        axis: of the output channels.
+    """
+
+    factor: KernelFactor
+    integers: Array
+    rule: PairRule
+    axis: int
+
+
+def summed_weights(model: ir.Model, node: ir.Node, target: Target) -> Iterator[SummedWeight | str]:
+    """Yield each constant that a node multiplies integers by, or why its kernel is exact."""
     if node.op_type == DYNAMIC_LSTM:
-        floats = _Factor(None, None, ir.DataType.UINT8)  # What it makes of its activations.
+        floats = KernelFactor(None, None, ir.DataType.UINT8)  # What it makes of its activations.
         for index in KERNEL_PARAMETERS:
-            yield from _counted(model, node, floats, _stored(node, index, None))
+            yield from _summed(model, node, floats, _stored(node, index, None))
     if node.op_type == CONV_INTEGER and _stored(node, 1, None).is_constant:
         yield "ConvInteger adds in 32 bits"
     elif node.op_type in IN_PAIRS:
-        factors = (_restored(input_at(node, index), target) for index in (0, 1))
-        yield from _counted(model, node, *factors)
+        first, second = (_restored(input_at(node, index), target) for index in (0, 1))
+        yield from _summed(model, node, first, second)
     elif node.op_type in ON_INTEGERS:
-        yield from _counted(model, node, *(_stored(node, *places) for places in ON_INTEGERS[node.op_type]))
+        places = ON_INTEGERS[node.op_type]
+        yield from _summed(model, node, _stored(node, *places[0]), _stored(node, *places[1]))
 
 
-def _restored(value: ir.Value | None, target: Target) -> _Factor:
+def _restored(value: ir.Value | None, target: Target) -> KernelFactor:
     dequantize = restored_by(value, target)
     if dequantize is None:
-        return _Factor(value, None, ir.DataType.UINT8)
-    return _Factor(value, dequantize.inputs[0], grid_of(dequantize).dtype, dequantize)
+        return KernelFactor(value, None, ir.DataType.UINT8)
+    return KernelFactor(value, dequantize.inputs[0], grid_of(dequantize).dtype, dequantize)
 
 
-def _stored(node: ir.Node, index: int, zero: int | None) -> _Factor:
+def _stored(node: ir.Node, index: int, zero: int | None) -> KernelFactor:
     value, zero_point = input_at(node, index), input_at(node, zero)
     known = [item.dtype for item in (zero_point, value) if item is not None]
     # Floats are what DynamicQuantizeMatMul makes unsigned bytes of, and types of integers may be unknown.
     integers = [dtype for dtype in known if dtype is not None and dtype.is_integer()]
-    return _Factor(value, value, integers[0] if integers else ir.DataType.UINT8)
+    return KernelFactor(value, value, integers[0] if integers else ir.DataType.UINT8)
 
 
-def _counted(model: ir.Model, node: ir.Node, first: _Factor, second: _Factor) -> Iterator[UnsafePairs | str]:
+def _summed(
+    model: ir.Model, node: ir.Node, first: KernelFactor, second: KernelFactor
+) -> Iterator[SummedWeight | str]:
     weight = second if second.is_constant else first
     if not weight.is_constant:
         return
@@ -162,10 +186,10 @@ def _counted(model: ir.Model, node: ir.Node, first: _Factor, second: _Factor) ->
         return
     # Two unsigned weights reach -2^15 first: their activations are signed.
     largest = _LARGEST_SUM // first.largest if weight is second else 2**15 // SIGNED_STEPS
-    yield unsafe_pairs(array, PairRule(largest, orders), axis)
+    yield SummedWeight(factor=weight, integers=array, rule=PairRule(largest, orders), axis=axis)
 
 
-def _why_exact(first: _Factor, second: _Factor) -> str:
+def _why_exact(first: KernelFactor, second: KernelFactor) -> str:
     """Return why no two products exceed 16 bits, whatever the constant is; an empty text if they may."""
     if not second.is_constant:
         is_mixed = (
@@ -192,7 +216,7 @@ def _geometry(node: ir.Node, shape: Sequence[int], *, is_second: bool) -> tuple[
     return (((outer,),), inner) if is_turned or not is_second else (((inner,),), outer)
 
 
-def _integers(model: ir.Model, weight: _Factor) -> Array:
+def _integers(model: ir.Model, weight: KernelFactor) -> Array:
     """Return the integers of a constant as the operator reads them: unpacked, and moved behind the pair."""
     stored, read, moves = weight.integers, weight.read, list[ir.Node]()
     assert stored is not None and read is not None  # noqa: S101 - it is a constant

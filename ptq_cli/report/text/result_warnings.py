@@ -22,8 +22,9 @@ _MOST_REASONS = 3
 EVERYTHING = "ptq export --prefer size quantizes every layer that the target can"
 WORTHLESS = "quantizing it "  # begins the reason of a layer that would save neither bytes nor time
 SPEED = "ptq bench shows whether it is faster"
+REPAIR = "ptq repair {} makes its sums exact on every processor, without data"
 SATURATING = (
-    "ptq quantize writes weights whose sums are exact on every processor, for ort-cpu and openvino",
+    REPAIR.format("FILE"),
     "or run this file on a processor with VNNI",
 )
 CHOSEN_FLOAT = (

@@ -159,7 +159,7 @@ MOST = 22  # Options in the help of a command
 
 
 def test_help_shows_few_commands_and_few_options() -> None:
-    assert len(COMMANDS) == 14
+    assert len(COMMANDS) == 15
     for name, command in every_command():
         shown = [
             item for item in command.params if isinstance(item, SectionOption) and item.section != GLOBAL
