@@ -24,7 +24,7 @@ PRINTED: dict[str, tuple[str, int]] = {
     "quantize, missed": ("quantize model.onnx --data calib.npz --eval-data eval.npz --min sqnr_db=99", 3),
     "verify": ("verify", 0),
     "drift": ("drift eval.npz", 0),
-    "repair": ("repair ptq-run/model.int8.onnx", 0),
+    "repair": ("repair ptq-run/model_int8.onnx", 0),
     "inspect": ("inspect model.onnx", 0),
     "inspect, a run": ("inspect", 0),
     "inspect, a tensor": ("inspect --tensor relu", 0),

@@ -39,7 +39,7 @@ def test_check_is_a_gate_that_writes_nothing(ptq: Ptq, folder: Path) -> None:
     assert outcome.out.splitlines()[-1] == "needs repair"
     assert "hint: ptq repair theirs.onnx writes a file that is exact" in outcome.err
     assert snapshot(folder) == before
-    assert ptq("repair ptq-run/model.int8.onnx --check").status == 0
+    assert ptq("repair ptq-run/model_int8.onnx --check").status == 0
 
 
 def test_a_repaired_file_passes_and_tells_what_it_cost(ptq: Ptq) -> None:
@@ -68,4 +68,4 @@ def test_bad_input_is_refused_and_changes_nothing(refuse: Refuse) -> None:
     refuse("repair model.onnx", "PTQ-MODEL-008", "multiplies integers of 8 bits")
     refuse("repair missing.onnx", "PTQ-FILE-001", "does not exist")
     refuse("repair theirs.onnx -o theirs.onnx", "PTQ-USAGE-001", "would overwrite the model that it repairs")
-    refuse("repair theirs.onnx --float ptq-run/model.int8.onnx", "PTQ-REPAIR-002", "none of the weights")
+    refuse("repair theirs.onnx --float ptq-run/model_int8.onnx", "PTQ-REPAIR-002", "none of the weights")
