@@ -33,7 +33,7 @@ EXPORTS = {
     "w4": "--weight-bits 4 --set activations.symmetric=true",
     "a4": "--set activations.bits=4 --amax mse",
     "tensorrt": "--target tensorrt",
-    "openvino": "--target openvino",
+    "generic": "--target generic",
 }
 NEEDED = (
     *("click", "jinja2", "lazy_loader", "networkx", "numba", "onnx", "onnx-ir", "onnxscript", "pillow"),
