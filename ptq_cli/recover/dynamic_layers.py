@@ -40,8 +40,8 @@ class GridOfRun:
         """Return values on their grid.
 
         Example:
-            >>> GridOfRun("row")(np.array([[126.2, 1.0], [0.1262, 0.001]], np.float32)).round(4).tolist()
-            [[126.2, 0.9937], [0.1262, 0.001]]
+            >>> GridOfRun("row")(np.array([[127.0, 1.2], [254.0, 3.0]], np.float32)).tolist()
+            [[127.0, 1.0], [254.0, 4.0]]
         """
         axis = -1 if self.granularity == ROW else None
         largest = np.max(np.abs(values), axis=axis, keepdims=True, initial=0.0)

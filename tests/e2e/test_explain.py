@@ -256,7 +256,7 @@ OF_THE_OTHER = table("""
     inspect --plot x.png | PTQ-USAGE-001 | --plot draws one tensor | --tensor NAME
     inspect --tensor relu --sort name | PTQ-USAGE-001 | --sort orders a list | leave --sort out
     inspect --run nowhere | PTQ-RUN-001 | no calibration in 'nowhere' | ptq inspect MODEL
-    report ptq-run ptq-run --run other | PTQ-USAGE-001 | --run is for the page of one run | leave REPORTS out
+    report ptq-run ptq-run --run other | PTQ-USAGE-001 | --run is for one run | leave REPORTS out
     report --page x.html | PTQ-USAGE-001 | --page is for REPORTS | ptq report A B
     export model.onnx | PTQ-USAGE-001 | MODEL is for --float alone | the run directory
     export --float model.onnx | PTQ-USAGE-001 | --float needs an output | -o float.onnx

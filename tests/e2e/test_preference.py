@@ -143,7 +143,7 @@ def test_a_file_of_a_folder_that_gains_nothing_stays_float(decided: Path, ptq: P
     np.savez(decided / "both.npz", x=noise(32, 512))
     made = ptq("quantize parts --data both.npz --run run -o out")
     assert made.status == 0, made.err
-    (tiny,), (large,) = ((decided / "out").glob(f"{name}*") for name in ("tiny", "large"))
+    (tiny,), (large,) = ((decided / "out").glob(f"{name}*.onnx") for name in ("tiny", "large"))
     assert operators(str(tiny)) == Counter(ReduceMean=1, MatMul=1)
     assert operators(str(large))["QuantizeLinear"]
     assert "int8 gains nothing for this model" in (decided / "run/folder.json").read_text()

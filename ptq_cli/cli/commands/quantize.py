@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ptq_cli.terminal.options.help_sections import OWN, SectionCommand, option
+from ptq_cli.terminal.options.help_sections import OWN, RUNNING, SectionCommand, option
 from ptq_cli.terminal.options.model_options import (
     AMAX,
     ARCH,
@@ -49,7 +49,7 @@ Exits with status 3 if a limit fails.
     "RUN/model_q4.onnx for 4-bit weights; RUN/export]",
 )
 @option(
-    OWN,
+    RUNNING,
     "--format",
     "form",
     type=click.Choice(["hub"]),

@@ -23,6 +23,7 @@ import numpy as np
 
 from ptq_cli.cli.main import run
 from ptq_cli.core.process import claim_process
+from ptq_cli.recipe.declaration import STATEMENT_SUFFIX
 from tests.properties.fuzz.kinds import KINDS
 from tests.properties.fuzz.template import write_template
 
@@ -143,6 +144,7 @@ def faults_of(words: list[str], outcome: Outcome, changed: dict[str, int]) -> li
     if sum(changed.values()) > MOST_WRITTEN:
         faults.append(f"wrote {sum(changed.values())} bytes")
     named = outputs_of(words)
+    named += [f"{name.removesuffix('.onnx')}{STATEMENT_SUFFIX}" for name in named if name.endswith(".onnx")]
     for name in changed:
         allowed = any(name == given or name.startswith((f"{given}/", f"{given}.data")) for given in named)
         if not allowed:
