@@ -125,7 +125,8 @@ class Means:
         asked = sorted(names & set(session.outputs))
         for number, batch in enumerate(batches):
             progress(Progress("averaging activations", number, len(batches)))
-            found = dict(zip(asked, session.run(batch, asked), strict=True))
+            # No names would mean all outputs.
+            found = dict(zip(asked, session.run(batch, asked), strict=True)) if asked else {}
             found |= {name: batch[name] for name in names & batch.keys()}
             for key in dict.fromkeys((item.read, item.axis) for item in self.layers):
                 self._add(key, found.get(key[0]))

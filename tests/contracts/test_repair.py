@@ -95,6 +95,11 @@ def test_the_product_of_a_dynamic_layer_is_scaled_behind_it(tmp_path: Path) -> N
     feeds = {"x": random.standard_normal((2, 12)).astype(np.float32)}
     assert np.abs(computed(after, feeds) - feeds["x"] @ (weight * scales)).max() < 0.3
     assert is_exact(after) and changed(before, after) == {"weight", "ws"}
+    np.savez(tmp_path / "data.npz", **feeds)
+    options = RepairOptions(output=tmp_path / "repaired.onnx")
+    request = Request(settings={"data": str(tmp_path / "data.npz")})
+    found = run_repair(request, tmp_path / "model.onnx", options).comparison
+    assert found is not None and (found.biases, found.after_db > 20) == (0, True)
 
 
 CONV = """<ir_version: 8, opset_import: ["": {opset}]>
