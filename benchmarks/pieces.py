@@ -19,9 +19,8 @@ import numpy.typing as npt
 
 from benchmarks.models import write_images, write_resnet56
 from benchmarks.results_page import print_part, processor, result_parser
-from ptq_cli.calibration.collect import Feeding
+from ptq_cli.calibration.collect import Feeding, host_groups
 from ptq_cli.calibration.subject import open_subject
-from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.histogram_collector import SharedMemory, compile_kernel
 from ptq_cli.core.progress import silent
 from ptq_cli.runtime.session import Session
@@ -107,7 +106,7 @@ def _work(session: Session, taps: list[str], images: Images, size: int, method: 
     outputs = session.run({"image": images[:size]})
     arrays = Buffers().take([(array.dtype, array.shape) for array in outputs])
     binding = session.bind_outputs(arrays)
-    feeding = Feeding({name: make_collector(method) for name in taps}) if method is not None else None
+    feeding = Feeding(host_groups(taps, method), taps) if method is not None else None
     spans = {name: span for name, span in zip(taps, arrays.spans, strict=True) if span is not None}
     shared, pool = SharedMemory(arrays.words, spans), ThreadPoolExecutor(1)
 

@@ -1,7 +1,7 @@
 """Collectors fed from a running model: several pieces of the data are run and counted at once.
 
-Numba counts the host's arrays, PyTorch the tensors of a device: collectors of both have the same statistics,
-byte for byte, of the same values.
+Numba counts the host's arrays; kernels of ours count the tensors of a device where the extra ``cuda`` is
+installed, and PyTorch where it is not. All have the same statistics, byte for byte, of the same values.
 """
 
 import threading
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -24,12 +24,38 @@ from ptq_cli.runtime.machine import Device
 from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, RunTapped, Tensor
 from ptq_cli.runtime.tapping.tapped import TappedArrays
 
-MakeCollector = Callable[..., Collector]  # as ``collector_registry.make_collector``
+
+class Group(Protocol):
+    """Collectors that one thread at a time feeds."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of their tensors."""
+
+    def feed(self, arrays: Mapping[str, Tensor], shared: SharedMemory | None) -> Sequence[str]:
+        """Let each collector have its array, if there is one; return the names of those not all finite."""
+
+    def statistics(self) -> Statistics:
+        """The statistics so far, by name."""
 
 
-def counting_on(device: Device) -> MakeCollector:
-    """The function that makes collectors for tensors on a device."""
-    return make_collector if device.is_host else make_torch_collector
+# Of names and a method; the last says whether values that are not finite are counted rather than refused.
+MakeGroups = Callable[[Sequence[str], str, bool], Sequence[Group]]
+
+
+def counting_on(device: Device) -> MakeGroups:
+    """What makes the collectors of tensors on a device."""
+    if device.is_host:
+        return host_groups
+    from ptq_cli.collectors.cuda_collectors import CudaCollectors, has_kernels
+
+    if not has_kernels():
+        return torch_groups
+
+    def cuda_groups(names: Sequence[str], method: str, allow_nonfinite: bool) -> Sequence[Group]:
+        return [CudaCollectors(names, method, device.number, allow_nonfinite=allow_nonfinite)]
+
+    return cuda_groups
 
 
 def make_torch_collector(method: str, *, allow_nonfinite: bool = False) -> Collector:
@@ -58,20 +84,59 @@ class _OnHost:
 _GROUPS = 16  # of collectors: of fewer, threads would wait for one another; more take more calls
 
 
-class Feeding:
-    """One collector for each tensor; no two threads feed the same one at the same time.
+def host_groups(names: Sequence[str], method: str, allow_nonfinite: bool = False) -> Sequence[Group]:
+    """Collectors for arrays, in groups that are fed by one call where that is possible.
 
-    One for each thread would need no locks, but as many times the memory: 50 kB for each tensor's histogram.
-    Collectors are in groups, which have one lock each and are fed by one call where that is possible.
+    Neighbors in the graph, of about one size, come into different groups, so that those are alike.
     """
+    collectors = {name: make_collector(method, allow_nonfinite=allow_nonfinite) for name in names}
+    if together(collectors) is None:
+        return [HostGroup({name: collector}) for name, collector in collectors.items()]
+    parts = [names[first::_GROUPS] for first in range(min(_GROUPS, len(names)))]
+    return [HostGroup({name: collectors[name] for name in part}) for part in parts]
+
+
+def torch_groups(names: Sequence[str], method: str, allow_nonfinite: bool = False) -> Sequence[Group]:
+    """Collectors for tensors on a device, which PyTorch counts."""
+    return [
+        HostGroup({name: make_torch_collector(method, allow_nonfinite=allow_nonfinite)}) for name in names
+    ]
+
+
+class HostGroup:
+    """Collectors that are called one by one, or all by one call if they can be."""
 
     def __init__(self, collectors: Mapping[str, Collector]) -> None:
+        self.names = tuple(collectors)
         self._collectors = collectors
-        simple = [name for name, collector in collectors.items() if together({name: collector})]
-        # Neighbors in the graph, of about one size, come into different groups, so that those are alike.
-        parts = [simple[first::_GROUPS] for first in range(min(_GROUPS, len(simple)))]
-        parts += [[name] for name in collectors if name not in set(simple)]
-        self._groups = [_Group({name: collectors[name] for name in part}) for part in parts]
+        self._together = together(collectors)
+
+    def feed(self, arrays: Mapping[str, Tensor], shared: SharedMemory | None) -> Sequence[str]:
+        """Let each collector have its array, if there is one; return the names of those not all finite."""
+        names = [name for name in self.names if name in arrays]
+        bad: list[str] = []
+        if shared is not None and self._together is not None:
+            spans = {name: shared.spans[name] for name in names if name in shared.spans}
+            bad = self._together.update(SharedMemory(shared.words, spans))
+            names = [name for name in names if name not in spans]
+        return bad + [name for name in names if not self._collectors[name].update(arrays[name])]
+
+    def statistics(self) -> Statistics:
+        """The statistics so far, by name."""
+        return {name: collector.statistics() for name, collector in self._collectors.items()}
+
+
+class Feeding:
+    """Groups of collectors; no two threads feed the same one at the same time.
+
+    One collector of a tensor for each thread would need no locks, but as many times the memory: 50 kB for
+    each tensor's histogram.
+    """
+
+    def __init__(self, groups: Sequence[Group], names: Sequence[str]) -> None:
+        """Take the groups that have the collectors of so many ``names``, in whose order it tells of them."""
+        self._groups = [(group, threading.Lock()) for group in groups]
+        self._names = names
 
     def count(
         self,
@@ -80,7 +145,7 @@ class Feeding:
         pool: ThreadPoolExecutor,
         helpers: int,
     ) -> str | None:
-        """Let each collector have its array; return the first, in graph order, that is not all finite.
+        """Let each collector have its array; return the first, in their order, that is not all finite.
 
         ``shared`` is memory that some arrays share, as their collectors want them; so many ``helpers`` of the
         pool may help.
@@ -93,45 +158,27 @@ class Feeding:
             for wait in (False, True):
                 for _ in range(len(left)):
                     try:
-                        group = left.popleft()
+                        group, lock = left.popleft()
                     except IndexError:  # Another thread that works here took it.
                         return
-                    if not group.lock.acquire(blocking=wait):
-                        left.append(group)
+                    if not lock.acquire(blocking=wait):
+                        left.append((group, lock))
                         continue
                     try:
                         bad.update(group.feed(arrays, shared))
                     finally:
-                        group.lock.release()
+                        lock.release()
 
         workers = [pool.submit(work) for _ in range(min(helpers, len(arrays) - 1))]
         work()
         for worker in workers:
             worker.result()
-        return next((name for name in self._collectors if name in bad), None)
+        return next((name for name in self._names if name in bad), None)
 
     def statistics(self) -> Statistics:
         """The statistics so far; nothing may be counted meanwhile."""
-        return {name: collector.statistics() for name, collector in self._collectors.items()}
-
-
-class _Group:
-    """Collectors that one thread at a time feeds."""
-
-    def __init__(self, collectors: Mapping[str, Collector]) -> None:
-        self.lock = threading.Lock()
-        self._collectors = collectors
-        self._together = together(collectors)
-
-    def feed(self, arrays: Mapping[str, Tensor], shared: SharedMemory | None) -> list[str]:
-        """Let each collector have its array, if there is one; return the names of those not all finite."""
-        names = [name for name in self._collectors if name in arrays]
-        bad: list[str] = []
-        if shared is not None and self._together is not None:
-            spans = {name: shared.spans[name] for name in names if name in shared.spans}
-            bad = self._together.update(SharedMemory(shared.words, spans))
-            names = [name for name in names if name not in spans]
-        return bad + [name for name in names if not self._collectors[name].update(arrays[name])]
+        found = {name: item for group, _ in self._groups for name, item in group.statistics().items()}
+        return {name: found[name] for name in self._names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,13 +197,19 @@ class CountedTensors:
     method: str
     nested: Collection[str] = ()
     allow_nonfinite: bool = False
-    make_tapped: MakeCollector = make_collector
+    make_tapped: MakeGroups = host_groups
 
-    def collectors(self) -> dict[str, Collector]:
-        """A new collector for each tensor."""
-        makers = dict.fromkeys(self.inputs, make_collector) | dict.fromkeys(self.taps, self.make_tapped)
-        allowed = self.allow_nonfinite
-        return {name: make(self.method, allow_nonfinite=allowed) for name, make in makers.items()}
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all tensors, in the order in which they are told of."""
+        return (*self.inputs, *self.taps)
+
+    def groups(self) -> Sequence[Group]:
+        """New collectors of all tensors."""
+        if self.make_tapped is host_groups:
+            return host_groups(self.names, self.method, self.allow_nonfinite)
+        inputs = host_groups(self.inputs, self.method, self.allow_nonfinite)
+        return [*inputs, *self.make_tapped(self.taps, self.method, self.allow_nonfinite)]
 
 
 def collect(
@@ -172,7 +225,7 @@ def collect(
     changes the result.
     """
     forward = run if isinstance(run, Forward) else Forward((ForwardPass(taps=tuple(tensors.taps), run=run),))
-    feeding = Feeding(tensors.collectors())
+    feeding = Feeding(tensors.groups(), tensors.names)
     with _Work(forward, tensors, feeding, threads) as work:
         return count_batches(work.run_and_count, feeding.statistics, forward, batches, counting)
 

@@ -147,7 +147,7 @@ class TorchMaxCollector:
 
         Shapes: tensor: any.
         """
-        with _memory_is_there(tensor):
+        with memory_is_there(tensor):
             low, high = find_range(tensor)
         return self._range.add_range(low, high, tensor.numel())
 
@@ -181,7 +181,7 @@ class TorchHistogramCollector:
 
         Shapes: tensor: any.
         """
-        with _memory_is_there(tensor):
+        with memory_is_there(tensor):
             low, high = find_range(tensor)
             if tensor.numel() and is_finite(low, high):
                 self._count(tensor, top_exponent(low, high))
@@ -222,7 +222,8 @@ TORCH_COLLECTORS: dict[str, Callable[[], Collector]] = {
 
 
 @contextlib.contextmanager
-def _memory_is_there(tensor: torch.Tensor) -> Iterator[None]:
+def memory_is_there(tensor: torch.Tensor) -> Iterator[None]:
+    """Say with a code that the memory beside a tensor did not suffice."""
     try:
         yield
     except torch.OutOfMemoryError as error:

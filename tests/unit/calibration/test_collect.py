@@ -239,12 +239,15 @@ def test_tensors_are_counted_side_by_side():
     met = []
 
     class Waiting:
-        def update(self, array):
+        def __init__(self, name):
+            self.names = [name]
+
+        def feed(self, arrays, shared):
             met.append(together.wait())  # Breaks if the other tensor is not being counted meanwhile.
-            return True
+            return []
 
         def statistics(self):
-            return None
+            return {self.names[0]: None}
 
     collect(
         lambda inputs: [np.ones(4, np.float32)] * 2,
@@ -253,7 +256,7 @@ def test_tensors_are_counted_side_by_side():
         taps=["a", "b"],
         method="max",
         threads=2,
-        make_tapped=lambda method, **_rest: Waiting(),
+        make_tapped=lambda names, *_rest: [Waiting(name) for name in names],
     )
 
     assert sorted(met) == [0, 1]
