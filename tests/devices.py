@@ -6,6 +6,7 @@ import torch
 from ptq_cli.core.errors import DeviceError
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import HOST, Device, parse_device
+from ptq_cli.runtime.tapping import on_device
 
 
 def use_the_host_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,6 +20,7 @@ def use_the_host_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", "0.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(on_device, "free_memory", lambda device: 8 << 30)
 
 
 def require_or_skip(name: str) -> str:

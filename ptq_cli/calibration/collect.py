@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 import numpy as np
@@ -18,9 +18,10 @@ from ptq_cli.calibration.count_batches import Counting, Piece, Statistics, count
 from ptq_cli.collectors.collector_registry import make_collector
 from ptq_cli.collectors.histogram_collector import SharedMemory, together
 from ptq_cli.collectors.max_collector import Collector
-from ptq_cli.core.errors import NonFiniteActivationError
+from ptq_cli.core.errors import NonFiniteActivationError, RuntimeFailedError
 from ptq_cli.core.words import require_known
 from ptq_cli.runtime.machine import Device
+from ptq_cli.runtime.session import is_memory_full
 from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, RunTapped, Tensor
 from ptq_cli.runtime.tapping.tapped import TappedArrays
 
@@ -53,7 +54,8 @@ def counting_on(device: Device) -> MakeGroups:
         return torch_groups
 
     def cuda_groups(names: Sequence[str], method: str, allow_nonfinite: bool) -> Sequence[Group]:
-        return [CudaCollectors(names, method, device.number, allow_nonfinite=allow_nonfinite)]
+        one = partial(CudaCollectors, names, method, device.number, allow_nonfinite=allow_nonfinite)
+        return [one()] if names else []
 
     return cuda_groups
 
@@ -236,6 +238,7 @@ class _Work:
     def __init__(self, forward: Forward, tensors: CountedTensors, feeding: Feeding, threads: int) -> None:
         self._tensors, self._feeding = tensors, feeding
         self._helpers = max(0, threads - forward.at_once)
+        self._smaller = forward.smaller
         self._pool = ThreadPoolExecutor(max(1, self._helpers), "count")
 
     def __enter__(self) -> Self:
@@ -247,7 +250,13 @@ class _Work:
     def run_and_count(self, piece: Piece) -> NonFiniteActivationError | None:
         """Run and count a piece; return the error of its first tensor that is not finite."""
         turn = piece.turn
-        arrays = turn.run(piece.batch.inputs)
+        try:
+            arrays = turn.run(piece.batch.inputs)
+        except RuntimeFailedError as failed:
+            parts = self._smaller(piece.batch) if is_memory_full(failed) else ()
+            if len(parts) < 2:
+                raise
+            return self._in_parts(piece, parts)
         measured = dict(zip(turn.taps, arrays, strict=True))
         if piece.first:
             measured |= {name: piece.batch.inputs[name] for name in self._tensors.inputs}
@@ -260,6 +269,15 @@ class _Work:
         measured.clear()
         turn.recycle(arrays)
         return error
+
+    def _in_parts(self, piece: Piece, parts: Sequence[Batch]) -> NonFiniteActivationError | None:
+        start = piece.start
+        for part in parts:
+            error = self.run_and_count(replace(piece, batch=part, start=start))
+            if error is not None:
+                return error
+            start += part.size
+        return None
 
 
 def _shared(taps: Sequence[str], arrays: Sequence[Tensor]) -> SharedMemory | None:

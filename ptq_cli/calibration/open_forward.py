@@ -102,11 +102,13 @@ def _open_on_device(
     batch_size: int,
     progress: ProgressCallback,
 ) -> Forward:
-    from ptq_cli.runtime.tapping.on_device import DEVICE_PIECES, DeviceModel
+    from ptq_cli.runtime.tapping.on_device import DeviceModel, device_pieces
 
     device, limit = machine.device, machine.memory
-    session = Session(tap(model.model, taps), threads=machine.threads, place=SessionPlace(device))
-    forward = DeviceModel(session, taps, replace(DEVICE_PIECES, whole=_runs_whole(model, taps))).forward()
+    place = SessionPlace(device, memory=limit)
+    session = Session(tap(model.model, taps), threads=machine.threads, place=place)
+    size = replace(device_pieces(device, limit), whole=_runs_whole(model, taps))
+    forward = DeviceModel(session, taps, size, sizes_vary=_has_nested(model, taps)).forward()
     if limit is not None:
         batch = next(data.batches(batch_size))
         # The libraries of a GPU take the most of the host's memory; after a first run they are loaded.

@@ -37,10 +37,11 @@ from ptq_cli.core.words import require_known
 THREADS = 512  # of a block: three or four of them, with 48 KiB each, fill a processor of a current GPU
 BLOCKS_A_PROCESSOR = 4
 LEAST_SHARE = 1 << 15  # values of a block, beside which its table of 12,288 slots is little work
+LEAST_BLOCKS = 128  # of fewer numba warns; those that have nothing to do end at once
 _LAYOUTS_KEPT = 8  # A run that binds its outputs once has its tensors at the same addresses again.
 
 # How a type is read: its words, and what makes bits of float32 of them. Others become float32 before.
-_READ: dict[torch.dtype, tuple[np.dtype[Any], Any]] = {
+READ: dict[torch.dtype, tuple[np.dtype[Any], Any]] = {
     torch.float32: (np.dtype(np.int32), cuda_kernels.bits_of_float32),
     torch.float16: (np.dtype(np.uint16), cuda_kernels.bits_of_float16),
     torch.bfloat16: (np.dtype(np.uint16), cuda_kernels.bits_of_bfloat16),
@@ -54,7 +55,7 @@ def has_kernels() -> bool:
 
 
 @dataclass(frozen=True)
-class _Words:
+class Words:
     """Memory of a GPU from its first tensor to the end of its last, as other libraries are told of it."""
 
     address: int
@@ -67,16 +68,16 @@ class _Words:
         return place | {"typestr": self.dtype.str, "version": 3}
 
 
-def words_of(tensors: Sequence[torch.Tensor], dtype: np.dtype[Any]) -> tuple[Any, list[int]]:
-    """The memory in which tensors lie, as numba's array of words, and at which word each begins.
+def words_of(tensors: Sequence[torch.Tensor], dtype: np.dtype[Any]) -> tuple[Words, list[int]]:
+    """The memory in which tensors lie, as words, and at which word each begins.
 
     Shapes: tensors: any, contiguous, of as many bytes a value as a word has.
     """
     places = [tensor.data_ptr() for tensor in tensors]
     first = min(places)
     last = max(place + t.numel() * dtype.itemsize for place, t in zip(places, tensors, strict=True))
-    memory = cuda.as_cuda_array(_Words(first, (last - first) // dtype.itemsize, dtype))
-    return memory, [(place - first) // dtype.itemsize for place in places]
+    begins = [(place - first) // dtype.itemsize for place in places]
+    return Words(first, (last - first) // dtype.itemsize, dtype), begins
 
 
 def torch_device(number: int) -> torch.device:
@@ -84,9 +85,9 @@ def torch_device(number: int) -> torch.device:
     return torch.device("cuda", number)
 
 
-def view_of(tensor: torch.Tensor) -> Any:
-    """A tensor as numba's array, in the same memory."""
-    return cuda.as_cuda_array(tensor)
+def view_of(memory: torch.Tensor | Words) -> Any:
+    """Memory of a GPU as numba's array."""
+    return cuda.as_cuda_array(memory)
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,11 @@ class _Layout:
     """Where the tensors of one type lie, as a kernel is told of it.
 
     Attributes:
+        read: the kernel of a pass over this type.
         arguments: ``memory``, ``begins``, ``starts`` and ``rows`` of ``pass_over``, and a block's share.
+        rows: ``rows`` again, for ``settle``.
+        tensors: how many there are.
+        blocks: that have a share.
         kept: what holds the memory of these arguments.
     """
 
@@ -133,14 +138,14 @@ class CudaCollectors:
         self._nonfinite = [ALL_FINITE for _ in names]
         number = len(names)
         slots = (number, COUNTED_SLOTS) if self._counts else (1, 1)
-        with self._on_device():
-            self._tops = torch.full((number,), NO_TOP, dtype=torch.int32, device=self._device)
-            self._floors = torch.zeros_like(self._tops)
-            self._tables = torch.zeros(slots, dtype=torch.int64, device=self._device)
-            self._nothing = torch.tensor([NOTHING_FOUND] * number, dtype=torch.int64, device=self._device)
-            self._found = self._nothing.clone()
-            state = (self._floors, self._tops, self._tables, self._found)
-            self._state = tuple(view_of(part) for part in state)
+        self._select_device()
+        self._tops = torch.full((number,), NO_TOP, dtype=torch.int32, device=self._device)
+        self._floors = torch.zeros_like(self._tops)
+        self._tables = torch.zeros(slots, dtype=torch.int64, device=self._device)
+        self._nothing = torch.tensor([NOTHING_FOUND] * number, dtype=torch.int64, device=self._device)
+        self._found = self._nothing.clone()
+        state = (self._floors, self._tops, self._tables, self._found)
+        self._state = tuple(view_of(part) for part in state)
         self._kernels: dict[torch.dtype, Any] = {}
         self._layouts: dict[Any, _Layout] = {}
 
@@ -158,7 +163,8 @@ class CudaCollectors:
         known = {name: arrays[name] for name in self.names if name in arrays and arrays[name].numel()}
         if not known:
             return []
-        with self._on_device(), memory_is_there(next(iter(known.values()))):
+        self._select_device()
+        with memory_is_there(next(iter(known.values()))):
             return self._update({name: _readable(tensor) for name, tensor in known.items()})
 
     def statistics(self) -> dict[str, TensorStatistics]:
@@ -184,7 +190,8 @@ class CudaCollectors:
         self._pass_over(layouts, 1)
         if self._counts:
             for layout in layouts:
-                cuda_kernels.settle[layout.tensors, THREADS](layout.rows, *self._state, self._allows)
+                blocks = max(layout.tensors, LEAST_BLOCKS)
+                cuda_kernels.settle[blocks, THREADS](layout.rows, *self._state, self._allows)
             self._pass_over(layouts, 1)
         # The only wait for the device: it has then read all tensors.
         found = self._found.tolist()
@@ -210,7 +217,8 @@ class CudaCollectors:
 
     def _pass_over(self, layouts: Sequence[_Layout], step: int) -> None:
         for layout in layouts:
-            layout.read[layout.blocks, THREADS](*layout.arguments, step, *self._state)
+            blocks = max(layout.blocks, LEAST_BLOCKS)
+            layout.read[blocks, THREADS](*layout.arguments, step, *self._state)
 
     def _layout(self, dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> _Layout:
         key = tuple((self._rows[name], t.data_ptr(), t.numel()) for name, t in tensors.items())
@@ -224,7 +232,7 @@ class CudaCollectors:
 
     def _new_layout(self, dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> _Layout:
         number, sizes = len(tensors), [tensor.numel() for tensor in tensors.values()]
-        words, bits_of = _READ[dtype]
+        words, bits_of = READ[dtype]
         memory, begins = words_of(list(tensors.values()), words)
         total = sum(sizes)
         blocks = max(1, min(self._processors() * BLOCKS_A_PROCESSOR, total // LEAST_SHARE))
@@ -232,7 +240,13 @@ class CudaCollectors:
         table = np.concatenate([begins, [self._rows[name] for name in tensors], starts])
         kept = torch.from_numpy(table.astype(np.int64)).to(self._device)
         rows = view_of(kept[number : 2 * number])
-        arguments = (memory, view_of(kept[:number]), view_of(kept[2 * number :]), rows, -(-total // blocks))
+        arguments = (
+            view_of(memory),
+            view_of(kept[:number]),
+            view_of(kept[2 * number :]),
+            rows,
+            -(-total // blocks),
+        )
         return _Layout(self._kernel(dtype, bits_of), arguments, rows, number, blocks, kept)
 
     def _kernel(self, dtype: torch.dtype, bits_of: Any) -> Any:
@@ -245,13 +259,14 @@ class CudaCollectors:
             return 1
         return int(torch.cuda.get_device_properties(self._device).multi_processor_count)
 
-    def _on_device(self) -> Any:
-        return cuda.gpus[self._device.index or 0]
+    def _select_device(self) -> None:
+        # Of the thread at hand, where it stays so: PyTorch and ONNX Runtime share numba's context.
+        cuda.select_device(self._device.index or 0)
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor whose values lie side by side, of a type that kernels read."""
-    return (tensor if tensor.dtype in _READ else tensor.to(torch.float32)).contiguous()
+    return (tensor if tensor.dtype in READ else tensor.to(torch.float32)).contiguous()
 
 
 def _with_histogram(found: TensorStatistics, table: Any, top: int) -> TensorStatistics:

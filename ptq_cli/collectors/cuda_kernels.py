@@ -232,6 +232,8 @@ def settle(
     A block takes a tensor. One with values that are not finite is left as it is, unless ``keeps_rest``.
     """
     held = cuda.shared.array(LINEAR_BINS, np.int64)
+    if cuda.blockIdx.x >= rows.size:
+        return
     row = rows[cuda.blockIdx.x]
     thread, threads = cuda.threadIdx.x, cuda.blockDim.x
     old = np.int32(tops[row])

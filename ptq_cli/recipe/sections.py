@@ -563,8 +563,8 @@ class RuntimeSettings:
 
     device: str = setting(
         "cpu",
-        "Device for a calibration: `cpu`, `cuda`, or `cuda:1` for the second GPU. An evaluation always runs "
-        "on the CPU.",
+        "Device for a calibration, and for the float model in an evaluation: `cpu`, `cuda`, or `cuda:1` for "
+        "the second GPU. Quantized models always run on the CPU.",
         choices=("cpu", "cuda"),
         is_open=True,
     )
@@ -576,8 +576,8 @@ class RuntimeSettings:
     )
     max_memory: str = setting(
         "",
-        "Limit for the peak host memory of a calibration; if empty, what one batch and its measured tensors "
-        "need.",
+        "Limit for the peak host memory of a calibration, and of what it takes of a GPU's; if empty, what "
+        "one batch and its measured tensors need.",
         parse=parse_size,
         wanted="a size such as 2GiB or 800MB",
     )

@@ -1,6 +1,5 @@
 """Check before any work that CUDA is available: ONNX Runtime and PyTorch must both have it."""
 
-import re
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 
@@ -9,14 +8,10 @@ import onnxruntime
 
 from ptq_cli.core.errors import DeviceError, RuntimeFailedError, first_line
 from ptq_cli.runtime.machine import Device
-from ptq_cli.runtime.session import Session, SessionPlace
+from ptq_cli.runtime.session import NO_MEMORY, Session, SessionPlace
 
 _DISTRIBUTIONS = ("onnxruntime", "onnxruntime-gpu")  # into one folder: the later one hides the other
 SAME_VERSION = "onnxruntime-gpu, torch and the driver must be for the same CUDA version"
-# As CUDA, PyTorch, ONNX Runtime's allocator, cuDNN and cuBLAS say it
-_OUT_OF_MEMORY = re.compile(
-    "out of memory|failed to allocate memory|(CUDNN|CUBLAS)_STATUS_ALLOC_FAILED", re.I
-)
 INSTALL = "pip uninstall onnxruntime onnxruntime-gpu, then pip install onnxruntime-gpu"
 
 
@@ -30,6 +25,13 @@ def require_device(device: Device) -> None:
     require_provider(device)
     require_gpu(device)
     _try(device)
+
+
+def cuda_version() -> str:
+    """Return the version of CUDA that PyTorch was built for."""
+    import torch
+
+    return str(torch.version.cuda)
 
 
 def require_provider(device: Device) -> None:
@@ -79,12 +81,13 @@ def _try(device: Device) -> None:
 
     try:
         session = Session(_negation(), threads=1, place=SessionPlace(device))
-        (tensor,) = as_tensors(session.run_on_device({"x": np.array([1.0, 2.0], np.float32)}))
+        outputs = session.run_on_device({"x": np.array([1.0, 2.0], np.float32)})
+        (tensor,) = as_tensors(outputs.values)
         found = (tensor * 2).tolist()
     # Of torch; its errors of CUDA are RuntimeErrors.
     except (RuntimeFailedError, RuntimeError) as error:
         reason = error.message if isinstance(error, RuntimeFailedError) else first_line(error)
-        if _OUT_OF_MEMORY.search(reason):
+        if NO_MEMORY.search(reason):
             raise DeviceError(
                 f"the memory of '{device}' is full: {reason}",
                 hint="nvidia-smi shows which processes use it: end one, or choose another, such as cuda:1",

@@ -1,5 +1,6 @@
 """ONNX Runtime sessions: threads, options, running a batch, and errors with a hint."""
 
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +32,12 @@ NO_ARRAY = "numpy has no bfloat16: export the model with outputs in float32"
 OTHER_SIZE = (
     "check that the model accepts inputs of this size; try a batch of 1, or with text a shorter text.window"
 )
-NO_MEMORY = ("Failed to allocate memory", "bad allocation", "bad_alloc")
+# As the allocators of ONNX Runtime, C++ and CUDA, cuDNN and cuBLAS say it
+NO_MEMORY = re.compile(
+    r"failed to allocate memory|bad.alloc|out of memory|(CUDNN|CUBLAS)_STATUS_ALLOC_FAILED|"
+    r"Available memory of \d+ is smaller than requested",
+    re.IGNORECASE,
+)
 LESS_MEMORY = "there is not enough memory: pass smaller batches, such as --set data.batch_size=4"
 NO_KERNEL = (
     "it has no kernel for this operator in these types and this opset: most kernels are for float32; export "
@@ -68,9 +74,14 @@ def _hint(said: str) -> str:
         return NO_ARRAY
     if is_index_out_of_range(said):
         return INDEX_HINT
-    if any(words in said for words in NO_MEMORY):
+    if NO_MEMORY.search(said):
         return LESS_MEMORY
     return OTHER_SIZE
+
+
+def is_memory_full(error: RuntimeFailedError) -> bool:
+    """Return whether a run failed as there was not enough memory for it."""
+    return NO_MEMORY.search(error.message) is not None
 
 
 def _said(error: Exception) -> str:
@@ -170,14 +181,22 @@ class SessionPlace:
     Attributes:
         device: ``ptq_cli.runtime.cuda`` tells whether there is one. What CUDA has no kernel for, ONNX Runtime
             runs on the host.
+        memory: bytes of a GPU's memory that ONNX Runtime may take; None for any number.
         arena: keep memory for the next run; False gives it back, which takes time and saves memory.
         prepack: copy constants outside the graph into the form that kernels like best, too: this takes their
             memory, for a session that runs often.
     """
 
     device: Device = HOST
+    memory: int | None = None
     arena: bool = True
     prepack: bool = False
+
+    @property
+    def provider_options(self) -> dict[str, str]:
+        """How ONNX Runtime is to run there."""
+        limited = self.memory is not None and not self.device.is_host
+        return self.device.provider_options | ({"gpu_mem_limit": str(self.memory)} if limited else {})
 
 
 @dataclass(frozen=True)
@@ -249,7 +268,7 @@ class Session:
         if writes.apart or (stored is not None and stored.is_apart and not place.prepack):
             options.add_session_config_entry("session.disable_prepacking", "1")
         device = place.device
-        self._session = _opened(_source(model), options, device, [SHIFTED] if kernels.exact_sums else [])
+        self._session = _opened(_source(model), options, place, [SHIFTED] if kernels.exact_sums else [])
         self._device = device
         self.outputs: tuple[str, ...] = tuple(output.name for output in self._session.get_outputs())
 
@@ -304,28 +323,53 @@ class Session:
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise failed_run(error) from error
 
-    def run_on_device(self, inputs: Mapping[str, Array]) -> list[Any]:
+    def run_on_device(self, inputs: Mapping[str, Array]) -> "DeviceOutputs":
         """Return the outputs for one batch, left in the memory of the session's device.
 
         ONNX Runtime has finished with them. Their shapes need not be known; each speaks DLPack and owns its
         memory, which ONNX Runtime uses again for a later run once nobody holds it.
         """
-        memory = self._device.memory
         binding = self._session.io_binding()
+        for name in self.outputs:
+            binding.bind_output(name, *self._device.memory)
+        self._run_there(inputs, binding)
+        values = binding.get_outputs_as_ortvaluevector()
+        # An iterator would not own them.
+        return DeviceOutputs(binding, tuple(values[index] for index in range(len(values))))
+
+    def run_on_device_again(self, inputs: Mapping[str, Array], outputs: "DeviceOutputs") -> None:
+        """Run a batch of the same shapes, and write the outputs of an earlier run over.
+
+        Errors: ``RuntimeFailedError``, also where an output would have another shape.
+        """
+        self._run_there(inputs, outputs.binding)
+
+    def _run_there(self, inputs: Mapping[str, Array], binding: Any) -> None:
         try:
             for name, array in inputs.items():
-                value = onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(array, order="C"), *memory)
+                value = onnxruntime.OrtValue.ortvalue_from_numpy(
+                    np.asarray(array, order="C"), *self._device.memory
+                )
                 binding.bind_ortvalue_input(name, value)
-            for name in self.outputs:
-                binding.bind_output(name, *memory)
             binding.synchronize_inputs()
             self._session.run_with_iobinding(binding)
             # DLPack hands over no stream here, so whoever reads them does not wait for ONNX Runtime's.
             binding.synchronize_outputs()
-            values = binding.get_outputs_as_ortvaluevector()
-            return [values[index] for index in range(len(values))]  # An iterator would not own them.
         except Exception as error:  # ONNX Runtime's exceptions share no base but Exception.
             raise failed_run(error) from error
+
+
+@dataclass(frozen=True)
+class DeviceOutputs:
+    """Outputs of a run, in the memory of a device.
+
+    Attributes:
+        binding: ONNX Runtime's own object; runs with it write into the same outputs.
+        values: one for each output; they speak DLPack.
+    """
+
+    binding: Any
+    values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -363,8 +407,9 @@ def _source(model: bytes | Path | StoredModel) -> str | bytes:
 
 
 def _opened(
-    source: str | bytes, options: "onnxruntime.SessionOptions", device: Device, without: Sequence[str]
+    source: str | bytes, options: "onnxruntime.SessionOptions", place: SessionPlace, without: Sequence[str]
 ) -> "onnxruntime.InferenceSession":
+    device = place.device
     leave = DisabledOptimizers() if isinstance(source, str) else disabled_optimizers(source)
     if leave.everything:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -373,7 +418,7 @@ def _opened(
         session = onnxruntime.InferenceSession(
             source,
             options,
-            providers=[(device.provider, device.provider_options)],
+            providers=[(device.provider, place.provider_options)],
             enable_fallback=0,
             disabled_optimizers=[*leave.optimizers, *without],
         )

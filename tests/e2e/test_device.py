@@ -13,6 +13,7 @@ import pytest
 
 from ptq_cli.collectors import torch_collectors
 from ptq_cli.collectors.calibration_file import load_calibration, statistics_digest
+from ptq_cli.runtime.session import Session, failed_run
 from tests.devices import require_or_skip, use_the_host_as_cuda
 
 CALIBRATE = "calibrate model.onnx --data calib.npz --set data.batch_size=5"
@@ -146,9 +147,67 @@ def test_what_was_calibrated_on_a_gpu_is_exported_and_evaluated_without(folder, 
     outcome = ptq("evaluate --eval-data eval.npz --json")
 
     assert outcome.status == 0
+    assert "the float model runs on the CPU: 'cuda' needs " in outcome.err
+    assert "cuda" not in json.loads(outcome.out)["versions"]
     assert json.loads(outcome.out)["calibration"]["samples"] == 12
     (folder / "ptq.toml").write_text("[runtime]\ndevice = 'cpu'\n")
     assert ptq("export").status == 0, "another device is no reason to calibrate again"
+
+
+def test_the_float_model_is_evaluated_on_the_gpu_and_the_report_says_so(folder, ptq, cuda):
+    words = f"evaluate --eval-data eval.npz --json --set runtime.device={cuda}"
+    host, device = (json.loads(ptq(text).out) for text in (words.partition(" --set")[0], words))
+
+    assert "cuda" not in host["versions"]
+    assert device["versions"]["cuda"].endswith(" (float model)")
+    sqnr = [
+        next(m["quantized_value"] for m in found["metrics"] if m["name"] == "sqnr_db")
+        for found in (host, device)
+    ]
+    assert sqnr[1] == pytest.approx(sqnr[0], rel=1e-3)
+
+
+@pytest.fixture
+def memory_for(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
+    """Let the memory of a device hold so many samples; return the sizes of runs, which come to be."""
+
+    def hold(most: int) -> list[int]:
+        sizes: list[int] = []
+        run_there = Session._run_there
+
+        def run(session: Session, inputs: Any, binding: Any) -> None:
+            if len(inputs["x"]) > most:
+                raise failed_run(RuntimeError("BFCArena: Failed to allocate memory for 8 bytes"))
+            sizes.append(len(inputs["x"]))
+            run_there(session, inputs, binding)
+
+        monkeypatch.setattr(Session, "_run_there", run)
+        return sizes
+
+    return hold
+
+
+def test_a_piece_that_the_memory_does_not_hold_is_made_smaller(folder, ptq, host_as_cuda, memory_for):
+    assert ptq(f"{CALIBRATE} --run whole --set runtime.device=cuda").status == 0
+    sizes = memory_for(2)
+
+    assert ptq(f"{CALIBRATE} --run parts --set runtime.device=cuda").status == 0
+
+    assert digest(folder / "parts") == digest(folder / "whole")
+    # The device is tried with 2 values, and 1 and 2 samples are looked at; what one sample takes is asked for
+    # batches of 5 and of 2; then 12 samples are run.
+    assert sum(sizes) == 2 + (1 + 2) + 2 * 1 + 12 and max(sizes) == 2
+
+
+def test_a_sample_that_the_memory_does_not_hold_is_an_error(
+    folder, refuse, host_as_cuda, memory_for, monkeypatch
+):
+    memory_for(0)
+    monkeypatch.setattr("ptq_cli.pipeline.run_calibrate.require_device", lambda device: None)
+
+    refuse(
+        f"{CALIBRATE} --run parts --set runtime.device=cuda", "PTQ-RUNTIME-001", "Failed to allocate memory"
+    )
 
 
 def test_nan_is_found_with_tensor_and_sample(folder: Path, ptq: Any, cuda: str) -> None:

@@ -32,8 +32,6 @@ from ptq_cli.pipeline.exported_file import (
 from ptq_cli.pipeline.statement import statement_beside
 from ptq_cli.recipe.locations import relative_location
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.runtime.engine_registry import ReopenedModel
-from ptq_cli.runtime.session import Session
 from ptq_cli.setup.output_checks import input_files, report_outputs, require_free_outputs, require_outputs
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.remembered_data import with_exported, with_remembered_evaluation
@@ -69,10 +67,8 @@ def open_pass(
     recipe, threads = work.resolved.recipe, work.resolved.machine.threads
     for note in evaluation_set.notes:
         work.tell(note, EVALUATE_STAGE)
-    # Of large models one at a time is in memory.
-    opened = ReopenedModel if models.float_model.is_apart else Session
     runs = Runs(
-        opened(models.float_model, threads=threads).run,
+        models.opened_float(threads).run,
         tuple(models.opened(name, threads).run for name in models.quantized),
     )
     axes, summary = _axes(runs, evaluation_set), SetSummary.of(evaluation_set)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ptq_cli.collectors.calibration_file import Calibration
+from ptq_cli.core.errors import DeviceError
 from ptq_cli.evaluation.document.measurement import AccuracyLevel
 from ptq_cli.evaluation.document.report_document import LayerEntry
 from ptq_cli.evaluation.report_changes import require_same_model
@@ -25,6 +26,7 @@ from ptq_cli.pipeline.exported_file import (
 )
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.runtime.cuda import cuda_version, require_device
 from ptq_cli.runtime.engine import Engine, OpenedModel
 from ptq_cli.runtime.engine_registry import (
     AS_WRITTEN,
@@ -33,7 +35,7 @@ from ptq_cli.runtime.engine_registry import (
     ReopenedModel,
     measuring_engine,
 )
-from ptq_cli.runtime.session import EXACT, ROUNDED, reads_blocks
+from ptq_cli.runtime.session import EXACT, ON_HOST, ROUNDED, Session, SessionPlace, reads_blocks
 from ptq_cli.setup.parts import Work
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import library_versions
@@ -46,14 +48,22 @@ class EvaluatedModels:
     Attributes:
         quantized: the quantized ones by the name of their file, serialized; behind them those with weights in
             blocks again, which are run without the rounding of activations.
+        float_place: where ONNX Runtime runs the float one; integers are proven on the host alone.
         engines: the runtime of each; ONNX Runtime of those that are not named.
         exact: how those that are there again are called, by the name of their file.
     """
 
     float_model: StoredModel
     quantized: Mapping[str, StoredModel]
+    float_place: SessionPlace = ON_HOST
     engines: Mapping[str, Engine] = field(default_factory=dict)
     exact: Mapping[str, str] = field(default_factory=dict)
+
+    def opened_float(self, threads: int) -> OpenedModel:
+        """The float model ready to run; a large one is in memory only while it runs, but on a GPU."""
+        if self.float_model.is_apart and self.float_place.device.is_host:
+            return ReopenedModel(self.float_model, threads=threads)
+        return Session(self.float_model, threads=threads, place=self.float_place)
 
     def opened(self, name: str, threads: int) -> OpenedModel:
         """A quantized model ready to run; of large models one at a time is in memory."""
@@ -65,7 +75,10 @@ class EvaluatedModels:
     @property
     def versions(self) -> dict[str, str]:
         """The versions of ptq and of the libraries that decide what comes out."""
-        return library_versions() | dict(engine.version().split() for engine in self.engines.values())
+        found = library_versions() | dict(engine.version().split() for engine in self.engines.values())
+        if not self.float_place.device.is_host:
+            found["cuda"] = f"{cuda_version()} (float model)"
+        return found
 
     def accuracy_levels(self, evaluations: Sequence[Evaluation]) -> dict[str, tuple[AccuracyLevel, ...]]:
         """What each model that has several levels gives at each, by the name of its file."""
@@ -128,7 +141,7 @@ def open_evaluation_subject(
             found = model_summary(recipe.model.path, work.run, pair, calibration)
             require_same_model(found, summary.baseline.model)
     quantized = _quantized_models(work.resolved, pairs, plan)
-    models = _evaluated_models(quantized)
+    models = _evaluated_models(quantized, _float_place(work))
     return EvaluationSubject(
         calibration=calibration,
         summary=summary,
@@ -160,7 +173,18 @@ def _quantized_models(
     return tuple(found)
 
 
-def _evaluated_models(models: Sequence[QuantizedModel]) -> EvaluatedModels:
+def _float_place(work: Work) -> SessionPlace:
+    """Where the float model runs: on the GPU that the recipe names, if this machine has it."""
+    device = work.resolved.machine.device
+    try:
+        require_device(device)
+    except DeviceError as error:
+        work.tell(f"the float model runs on the CPU: {error.message}", "evaluate")
+        return ON_HOST
+    return SessionPlace(device)
+
+
+def _evaluated_models(models: Sequence[QuantizedModel], place: SessionPlace) -> EvaluatedModels:
     """The models that are run, each with the runtime that it is measured with."""
     # Behind the quantized models come those with weights in blocks again, at accuracy level 0.
     quantized = {item.name: item.pair.quantized_model for item in models}
@@ -175,6 +199,7 @@ def _evaluated_models(models: Sequence[QuantizedModel]) -> EvaluatedModels:
     }
     return EvaluatedModels(
         float_model=models[0].pair.float_model,
+        float_place=place,
         quantized={**quantized, **{again: quantized[name] for name, again in exact.items()}},
         engines={**engines, **dict.fromkeys(exact.values(), EXACT_BLOCKS)},
         exact=exact,

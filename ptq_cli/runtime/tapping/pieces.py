@@ -63,11 +63,13 @@ class Forward:
         passes: each piece takes all of them, one after the other; together they give all tapped tensors.
         at_once: how many threads run pieces, each of which also counts what it ran.
         split: cuts a batch into the pieces that are run.
+        smaller: cuts a piece for whose run there was not enough memory; one that cannot be cut comes back.
     """
 
     passes: tuple[ForwardPass, ...]
     at_once: int = 1
     split: Callable[[Batch], Sequence[Batch]] = whole
+    smaller: Callable[[Batch], Sequence[Batch]] = whole
 
 
 Signature = tuple[tuple[str, tuple[int, ...]], ...]  # name and shape of each input
@@ -102,6 +104,7 @@ class Cutter:
     def __init__(self, size: PieceSize, samples: int | None = None) -> None:
         self._size, self._samples = size, samples
         self._sizes: dict[Signature, int] = {}
+        self._most: int | None = None
 
     def cut(self, batch: Batch, sample_bytes: Callable[[Mapping[str, Array]], int]) -> Sequence[Batch]:
         """Return the pieces of a batch, of one size or nearly so.
@@ -116,9 +119,20 @@ class Cutter:
             self._sizes[key] = self._samples or samples_of_piece(
                 sample_bytes(cut(batch, 0, 1).inputs), self._size
             )
-        number = -(-batch.size // self._sizes[key])
-        bounds = [batch.size * part // number for part in range(number + 1)]
-        return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
+        samples = self._sizes[key]
+        return _even_parts(batch, samples if self._most is None else min(samples, self._most))
+
+    def halve(self, piece: Batch) -> Sequence[Batch]:
+        """Return the halves of a piece that was too large; later pieces are no larger than these."""
+        half = max(1, piece.size // 2)
+        self._most = half if self._most is None else min(half, self._most)
+        return _even_parts(piece, half)
+
+
+def _even_parts(batch: Batch, samples: int) -> Sequence[Batch]:
+    number = -(-batch.size // samples)
+    bounds = [batch.size * part // number for part in range(number + 1)]
+    return [cut(batch, *ends) for ends in itertools.pairwise(bounds)]
 
 
 def samples_of_piece(sample_bytes: int, size: PieceSize) -> int:

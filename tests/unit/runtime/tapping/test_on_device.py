@@ -21,6 +21,7 @@ from tests.devices import require_or_skip, use_the_host_as_cuda
 from tests.unit.runtime.tapping.conftest import FLOATS, batch_of
 
 CUDA = Device("cuda")
+LARGE = PieceSize(1 << 30)
 
 
 @pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -31,9 +32,9 @@ def device(request, monkeypatch):
     return CUDA
 
 
-def open_model(model, taps, device, **settings):
+def open_model(model, taps, device, size=LARGE, **settings):
     session = Session(tap(ir.from_proto(model), taps), threads=1, place=SessionPlace(device))
-    return DeviceModel(session, taps, **settings)
+    return DeviceModel(session, taps, size, **settings)
 
 
 def run_pieces(found, batch):
