@@ -25,7 +25,7 @@ from tests.devices import use_the_host_as_cuda
 from tests.e2e.conftest import *  # noqa: F403 - fixtures
 
 SMALL = {
-    name: array if array.size <= 700 else array.reshape(-1)[:: array.size // 400]
+    name: array if array.size <= 400 else array.reshape(-1)[:: array.size // 250]
     for name, array in ARRAYS.items()
 }
 BEFORE = {"at first": [], "after a batch": [1e-3, 3.0, -1e-9, 5e-4], "after a larger one": [3e38, -1e-44]}
