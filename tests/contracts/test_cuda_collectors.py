@@ -17,11 +17,12 @@ from tests.devices import require_or_skip
 ROOT = Path(__file__).parents[2]
 
 
-def test_in_the_simulator_the_bytes_are_those_of_a_processor() -> None:
+@pytest.mark.parametrize("cases", ["not nightly", pytest.param("nightly", marks=pytest.mark.nightly)])
+def test_in_the_simulator_the_bytes_are_those_of_a_processor(cases: str) -> None:
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTEST_ADDOPTS": ""}
     environment.pop("PYTEST_XDIST_WORKER", None)
-    words += ["-q", "--import-mode=importlib", "tests/simulated"]
+    words += ["-q", "--import-mode=importlib", "-m", cases, "tests/simulated"]
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
     assert "skipped" not in done.stdout

@@ -28,7 +28,12 @@ SMALL = {
     name: array if array.size <= 400 else array.reshape(-1)[:: array.size // 250]
     for name, array in ARRAYS.items()
 }
-BEFORE = {"at first": [], "after a batch": [1e-3, 3.0, -1e-9, 5e-4], "after a larger one": [3e38, -1e-44]}
+NIGHTLY = pytest.mark.nightly
+BEFORE = [
+    pytest.param([1e-3, 3.0, -1e-9, 5e-4], id="after a batch"),
+    pytest.param([], id="at first", marks=NIGHTLY),
+    pytest.param([3e38, -1e-44], id="after a larger one", marks=NIGHTLY),
+]
 
 
 def view_of(memory):
@@ -63,7 +68,7 @@ def on_both(method, batches, **settings):
 
 
 @pytest.mark.parametrize("method", COLLECTORS)
-@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+@pytest.mark.parametrize("before", BEFORE)
 def test_the_bytes_are_those_of_numba(method, before):
     first = [dict.fromkeys(SMALL, np.array(before, np.float32))] if before else []
     host, cuda, refused = on_both(method, [*first, SMALL])
@@ -73,7 +78,7 @@ def test_the_bytes_are_those_of_numba(method, before):
 
 
 @pytest.mark.parametrize("method", COLLECTORS)
-@pytest.mark.parametrize("before", [[], [1e-3, 3.0]], ids=["at first", "after a batch"])
+@pytest.mark.parametrize("before", BEFORE)
 def test_what_is_not_finite_is_reported_and_not_added(method, before):
     good = {"good": NORMAL[:50]}
     first = [dict.fromkeys([*BAD, "good"], np.array(before, np.float32))] if before else [good]
