@@ -1,6 +1,6 @@
 # make demo   set up and run the main job on two sample models
 # make test   set up and run every check and test
-# make test-gpu   run the tests that need CUDA; docs/DEPENDENCIES.md says what to install
+# make test-gpu   set up an environment for CUDA 13 and run the tests that need a GPU
 # make test-environments   run the tests with other Pythons, and with the lowest, pinned and newest dependencies
 # make test-install   build the wheel and the sdist, and try them in empty environments
 # make test-processors   run the samples' int8 files on emulated processors; ARGS=wasm runs them on one
@@ -8,6 +8,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+GPU := .venv-gpu
 # PyTorch's threads spin while they wait; beside another busy process two are far slower than one.
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -27,8 +28,8 @@ test: lint docs-check
 test-nightly: lint docs-check
 	$(BIN)/pytest -n 2 --dist worksteal
 
-test-gpu:
-	$(BIN)/pytest -m gpu
+test-gpu: $(GPU)/.installed
+	$(GPU)/bin/pytest -m gpu
 
 test-environments: $(VENV)/.installed-dev
 	$(BIN)/python -m tools.environments $(ARGS)
@@ -89,7 +90,7 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.language
 
 clean:
-	rm -rf $(VENV) .emulation .environments build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(GPU) .emulation .environments build site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -rf sample_models/*/ptq-run
 
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt
@@ -99,4 +100,12 @@ $(VENV)/.installed: pyproject.toml setup.py constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(GPU)/.installed: pyproject.toml setup.py constraints.txt
+	test -x $(GPU)/bin/python || $(PYTHON) -m venv $(GPU)
+	$(GPU)/bin/pip install --quiet --constraint constraints.txt --editable '.[dev,cuda]'
+	# Both packages of ONNX Runtime have the same files: those for GPUs must come last.
+	$(GPU)/bin/pip uninstall --quiet --yes onnxruntime onnxruntime-gpu
+	$(GPU)/bin/pip install --quiet --no-deps --constraint constraints.txt onnxruntime-gpu
 	touch $@

@@ -21,6 +21,7 @@ from ptq_cli.collectors.histogram_collector import SharedMemory, together
 from ptq_cli.collectors.max_collector import Collector
 from ptq_cli.core.errors import NonFiniteActivationError, RuntimeFailedError
 from ptq_cli.core.words import require_known
+from ptq_cli.runtime import cuda
 from ptq_cli.runtime.machine import Device
 from ptq_cli.runtime.session import is_memory_full
 from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, RunTapped, Tensor
@@ -49,10 +50,9 @@ def counting_on(device: Device) -> MakeGroups:
     """What makes the collectors of tensors on a device."""
     if device.is_host:
         return host_groups
-    from ptq_cli.collectors.cuda_collectors import CudaCollectors, has_kernels
-
-    if not has_kernels():
+    if not cuda.has_kernel_compiler():
         return torch_groups
+    from ptq_cli.collectors.cuda_collectors import CudaCollectors
 
     def cuda_groups(names: Sequence[str], method: str, allow_nonfinite: bool) -> Sequence[Group]:
         one = partial(CudaCollectors, names, method, device.number, allow_nonfinite=allow_nonfinite)

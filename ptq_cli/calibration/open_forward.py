@@ -17,6 +17,7 @@ from ptq_cli.core.words import format_bytes
 from ptq_cli.models.files.stored import StoredModel
 from ptq_cli.models.files.storing import release
 from ptq_cli.models.graph_reading import nested_values
+from ptq_cli.runtime import cuda
 from ptq_cli.runtime.machine import Machine
 from ptq_cli.runtime.session import NO_ARENA, Session, SessionPlace
 from ptq_cli.runtime.tapping.memory_plan import (
@@ -107,6 +108,9 @@ def _open_on_device(
     device, limit = machine.device, machine.memory
     place = SessionPlace(device, memory=limit)
     session = Session(tap(model.model, taps), threads=machine.threads, place=place)
+    if not cuda.has_kernel_compiler():
+        note = f"PyTorch counts on {device}; pip install 'ptq-cli[cuda]' counts faster"
+        progress(Progress("calibrate", 0, None, note=note))
     size = replace(device_pieces(device, limit), whole=_runs_whole(model, taps))
     forward = DeviceModel(session, taps, size, sizes_vary=_has_nested(model, taps)).forward()
     if limit is not None:

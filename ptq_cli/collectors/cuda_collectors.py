@@ -6,7 +6,6 @@ changes no statistic; where the extra ``cuda`` is installed, this one does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -47,11 +46,6 @@ READ: dict[torch.dtype, tuple[np.dtype[Any], Any]] = {
     torch.bfloat16: (np.dtype(np.uint16), cuda_kernels.bits_of_bfloat16),
     torch.float64: (np.dtype(np.int64), cuda_kernels.bits_of_float64),
 }
-
-
-def has_kernels() -> bool:
-    """Whether the extra ``cuda`` is installed, whose numba-cuda compiles the kernels."""
-    return find_spec("numba_cuda") is not None
 
 
 @dataclass(frozen=True)

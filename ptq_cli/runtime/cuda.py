@@ -2,6 +2,7 @@
 
 import warnings
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 
 import numpy as np
 import onnxruntime
@@ -25,6 +26,11 @@ def require_device(device: Device) -> None:
     require_provider(device)
     require_gpu(device)
     _try(device)
+
+
+def has_kernel_compiler() -> bool:
+    """Return whether the extra ``cuda`` is installed, whose numba-cuda compiles kernels that count."""
+    return find_spec("numba_cuda") is not None
 
 
 def cuda_version() -> str:

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
-from ptq_cli.collectors.cuda_collectors import CudaCollectors, has_kernels
+from ptq_cli.collectors.cuda_collectors import CudaCollectors
+from ptq_cli.runtime.cuda import has_kernel_compiler
 from tests.contracts.test_torch_collectors import ARRAYS, BAD, BEFORE, NORMAL, as_tensor, require_same
 from tests.devices import require_or_skip
 
@@ -31,7 +32,7 @@ def test_in_the_simulator_the_bytes_are_those_of_a_processor(cases: str) -> None
 @pytest.fixture
 def gpu() -> str:
     device = require_or_skip("cuda")
-    if not has_kernels():
+    if not has_kernel_compiler():
         pytest.skip("numba-cuda is not installed: pip install 'ptq-cli[cuda]'")
     return device
 

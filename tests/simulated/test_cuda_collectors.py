@@ -20,6 +20,7 @@ from ptq_cli.collectors import cuda_collectors
 from ptq_cli.collectors.calibration_file import load_calibration, statistics_digest
 from ptq_cli.collectors.collector_registry import COLLECTORS, make_collector
 from ptq_cli.collectors.cuda_collectors import CudaCollectors
+from ptq_cli.runtime import cuda
 from tests.contracts.test_torch_collectors import ARRAYS, BAD, NORMAL, as_tensor, require_same
 from tests.devices import use_the_host_as_cuda
 from tests.e2e.conftest import *  # noqa: F403 - fixtures
@@ -58,23 +59,23 @@ def on_both(method, batches, **settings):
     """Count batches of tensors with both, and return statistics by name of both and what was refused."""
     names = list(batches[0])
     host = {name: make_collector(method, **settings) for name in names}
-    cuda = CudaCollectors(names, method, **settings)
+    counted = CudaCollectors(names, method, **settings)
     refused = []
     for batch in batches:
         bad = [name for name, array in batch.items() if not host[name].update(array)]
-        assert cuda.feed({name: as_tensor(array) for name, array in batch.items()}) == bad
+        assert counted.feed({name: as_tensor(array) for name, array in batch.items()}) == bad
         refused += bad
-    return {name: item.statistics() for name, item in host.items()}, cuda.statistics(), refused
+    return {name: item.statistics() for name, item in host.items()}, counted.statistics(), refused
 
 
 @pytest.mark.parametrize("method", COLLECTORS)
 @pytest.mark.parametrize("before", BEFORE)
 def test_the_bytes_are_those_of_numba(method, before):
     first = [dict.fromkeys(SMALL, np.array(before, np.float32))] if before else []
-    host, cuda, refused = on_both(method, [*first, SMALL])
+    host, counted, refused = on_both(method, [*first, SMALL])
     assert not refused
     for name in SMALL:
-        require_same(host[name], cuda[name])
+        require_same(host[name], counted[name])
 
 
 @pytest.mark.parametrize("method", COLLECTORS)
@@ -82,38 +83,38 @@ def test_the_bytes_are_those_of_numba(method, before):
 def test_what_is_not_finite_is_reported_and_not_added(method, before):
     good = {"good": NORMAL[:50]}
     first = [dict.fromkeys([*BAD, "good"], np.array(before, np.float32))] if before else [good]
-    host, cuda, refused = on_both(method, [BAD | good, *first, dict.fromkeys(BAD, NORMAL[:9])])
+    host, counted, refused = on_both(method, [BAD | good, *first, dict.fromkeys(BAD, NORMAL[:9])])
     assert refused == list(BAD)
     for name in host:
-        require_same(host[name], cuda[name])
+        require_same(host[name], counted[name])
 
 
 @pytest.mark.parametrize("method", COLLECTORS)
 def test_what_may_be_infinite_is_counted_apart(method):
-    host, cuda, refused = on_both(method, [BAD, BAD], allow_nonfinite=True)
+    host, counted, refused = on_both(method, [BAD, BAD], allow_nonfinite=True)
     assert not refused
     for name in BAD:
-        require_same(host[name], cuda[name])
-        assert cuda[name].nonfinite == host[name].nonfinite
+        require_same(host[name], counted[name])
+        assert counted[name].nonfinite == host[name].nonfinite
 
 
 def test_rising_and_falling_ranges_are_settled():
     scales = (1e-43, 1e-30, 0.0, 1e-38, 1.0, 1e-5, 3.0, 1e20, 1e30, 1e-2)
-    host, cuda, _ = on_both("histogram", [{"x": NORMAL[:300] * np.float32(scale)} for scale in scales])
-    require_same(host["x"], cuda["x"])
+    host, counted, _ = on_both("histogram", [{"x": NORMAL[:300] * np.float32(scale)} for scale in scales])
+    require_same(host["x"], counted["x"])
 
 
 def test_tensors_may_be_missing_and_come_back_at_other_places():
     batches = [{"a": NORMAL[:9], "b": NORMAL[9:500]}, {"b": NORMAL[:70]}, {"a": NORMAL[3:40]}, {}]
-    host, cuda, _ = on_both("histogram", batches)
+    host, counted, _ = on_both("histogram", batches)
     for name in ("a", "b"):
-        require_same(host[name], cuda[name])
+        require_same(host[name], counted[name])
     assert CudaCollectors(["a"], "histogram").statistics()["a"].count == 0
 
 
 def test_a_calibration_has_the_bytes_of_the_host(folder, ptq, monkeypatch):
     use_the_host_as_cuda(monkeypatch)
-    monkeypatch.setattr(cuda_collectors, "has_kernels", lambda: True)
+    monkeypatch.setattr(cuda, "has_kernel_compiler", lambda: True)
     digests = []
     for device in ("cpu", "cuda"):
         words = "calibrate model.onnx --data calib.npz --set data.batch_size=2 --set calibration.samples=4"
