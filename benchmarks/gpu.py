@@ -29,7 +29,7 @@ from benchmarks.results_page import print_part, processor, result_parser
 from ptq_cli.calibdata.bind import bind_inputs
 from ptq_cli.calibdata.dataset.batches import Batch
 from ptq_cli.calibdata.dataset.dataset import Dataset
-from ptq_cli.calibration.collect import CountedTensors, Group, collect, counting_on, torch_groups
+from ptq_cli.calibration.collect import CollectorGroup, CountedTensors, collect, counting_on, torch_groups
 from ptq_cli.calibration.open_forward import open_forward
 from ptq_cli.calibration.subject import CalibrationSubject, open_subject
 from ptq_cli.collectors.max_collector import no_statistics
@@ -114,7 +114,7 @@ class Uncounted:
         return {name: no_statistics() for name in self.names}
 
 
-def _uncounted(names: Sequence[str], method: str, allow_nonfinite: bool) -> Sequence[Group]:
+def _uncounted(names: Sequence[str], method: str, allow_nonfinite: bool) -> Sequence[CollectorGroup]:
     del method, allow_nonfinite
     return [Uncounted(names)]
 
@@ -141,7 +141,7 @@ class Subject:
         run = session.run if device.is_host else session.run_on_device
         return lambda: [run(batch.inputs) for batch in self.batches]
 
-    def counted(self, device: Device, method: str, groups: Callable[..., Sequence[Group]]) -> Turn:
+    def counted(self, device: Device, method: str, groups: Callable[..., Sequence[CollectorGroup]]) -> Turn:
         """Return a turn of the tapped model whose tensors are counted."""
         threads = usable_cores()
         machine = Machine(device=device, threads=threads, memory=None)

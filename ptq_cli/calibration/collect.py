@@ -28,7 +28,7 @@ from ptq_cli.runtime.tapping.pieces import Forward, ForwardPass, RunTapped, Tens
 from ptq_cli.runtime.tapping.tapped import TappedArrays
 
 
-class Group(Protocol):
+class CollectorGroup(Protocol):
     """Collectors that one thread at a time feeds."""
 
     @property
@@ -43,7 +43,7 @@ class Group(Protocol):
 
 
 # Of names and a method; the last says whether values that are not finite are counted rather than refused.
-MakeGroups = Callable[[Sequence[str], str, bool], Sequence[Group]]
+MakeGroups = Callable[[Sequence[str], str, bool], Sequence[CollectorGroup]]
 
 
 def counting_on(device: Device) -> MakeGroups:
@@ -52,9 +52,11 @@ def counting_on(device: Device) -> MakeGroups:
         return host_groups
     if not cuda.has_kernel_compiler():
         return torch_groups
-    from ptq_cli.collectors.cuda_collectors import CudaCollectors
+    from ptq_cli.collectors.cuda_collectors import CudaCollectors, require_kernels
 
-    def cuda_groups(names: Sequence[str], method: str, allow_nonfinite: bool) -> Sequence[Group]:
+    require_kernels(device.number)
+
+    def cuda_groups(names: Sequence[str], method: str, allow_nonfinite: bool) -> Sequence[CollectorGroup]:
         one = partial(CudaCollectors, names, method, device.number, allow_nonfinite=allow_nonfinite)
         return [one()] if names else []
 
@@ -87,26 +89,29 @@ class _OnHost:
 _GROUPS = 16  # of collectors: of fewer, threads would wait for one another; more take more calls
 
 
-def host_groups(names: Sequence[str], method: str, allow_nonfinite: bool = False) -> Sequence[Group]:
+def host_groups(names: Sequence[str], method: str, allow_nonfinite: bool = False) -> Sequence[CollectorGroup]:
     """Collectors for arrays, in groups that are fed by one call where that is possible.
 
     Neighbors in the graph, of about one size, come into different groups, so that those are alike.
     """
     collectors = {name: make_collector(method, allow_nonfinite=allow_nonfinite) for name in names}
     if together(collectors) is None:
-        return [HostGroup({name: collector}) for name, collector in collectors.items()]
+        return [HostCollectors({name: collector}) for name, collector in collectors.items()]
     parts = [names[first::_GROUPS] for first in range(min(_GROUPS, len(names)))]
-    return [HostGroup({name: collectors[name] for name in part}) for part in parts]
+    return [HostCollectors({name: collectors[name] for name in part}) for part in parts]
 
 
-def torch_groups(names: Sequence[str], method: str, allow_nonfinite: bool = False) -> Sequence[Group]:
+def torch_groups(
+    names: Sequence[str], method: str, allow_nonfinite: bool = False
+) -> Sequence[CollectorGroup]:
     """Collectors for tensors on a device, which PyTorch counts."""
     return [
-        HostGroup({name: make_torch_collector(method, allow_nonfinite=allow_nonfinite)}) for name in names
+        HostCollectors({name: make_torch_collector(method, allow_nonfinite=allow_nonfinite)})
+        for name in names
     ]
 
 
-class HostGroup:
+class HostCollectors:
     """Collectors that are called one by one, or all by one call if they can be."""
 
     def __init__(self, collectors: Mapping[str, Collector]) -> None:
@@ -136,7 +141,7 @@ class Feeding:
     each tensor's histogram.
     """
 
-    def __init__(self, groups: Sequence[Group], names: Sequence[str]) -> None:
+    def __init__(self, groups: Sequence[CollectorGroup], names: Sequence[str]) -> None:
         """Take the groups that have the collectors of so many ``names``, in whose order it tells of them."""
         self._groups = [(group, threading.Lock()) for group in groups]
         self._names = names
@@ -207,7 +212,7 @@ class CountedTensors:
         """Of all tensors, in the order in which they are told of."""
         return (*self.inputs, *self.taps)
 
-    def groups(self) -> Sequence[Group]:
+    def groups(self) -> Sequence[CollectorGroup]:
         """New collectors of all tensors."""
         if self.make_tapped is host_groups:
             return host_groups(self.names, self.method, self.allow_nonfinite)

@@ -14,15 +14,15 @@ import torch
 from ptq_cli.collectors import cuda_kernels
 from ptq_cli.collectors.collector_registry import COLLECTORS
 from ptq_cli.collectors.cuda_kernels import (
+    ALL_OCTAVES,
     COUNTED_SLOTS,
-    EVERYTHING,
+    EMPTY_PASS,
     HIGH,
     LOW,
     NAN,
     NEGATIVE,
+    NO_OCTAVE,
     NO_TOP,
-    NOTHING,
-    NOTHING_FOUND,
     POSITIVE,
     cuda,
 )
@@ -31,6 +31,7 @@ from ptq_cli.collectors.host_kernels import ZERO_SLOTS
 from ptq_cli.collectors.max_collector import MaxCollector
 from ptq_cli.collectors.tensor_statistics import ALL_FINITE, EMPTY, NonFinite, TensorStatistics
 from ptq_cli.collectors.torch_collectors import memory_is_there
+from ptq_cli.core.errors import DeviceError, first_line
 from ptq_cli.core.words import require_known
 
 THREADS = 512  # of a block: three or four of them, with 48 KiB each, fill a processor of a current GPU
@@ -84,7 +85,7 @@ def view_of(memory: torch.Tensor | Words) -> Any:
     return cuda.as_cuda_array(memory)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Layout:
     """Where the tensors of one type lie, as a kernel is told of it.
 
@@ -136,7 +137,7 @@ class CudaCollectors:
         self._tops = torch.full((number,), NO_TOP, dtype=torch.int32, device=self._device)
         self._floors = torch.zeros_like(self._tops)
         self._tables = torch.zeros(slots, dtype=torch.int64, device=self._device)
-        self._nothing = torch.tensor([NOTHING_FOUND] * number, dtype=torch.int64, device=self._device)
+        self._nothing = torch.tensor([EMPTY_PASS] * number, dtype=torch.int64, device=self._device)
         self._found = self._nothing.clone()
         state = (self._floors, self._tops, self._tables, self._found)
         self._state = tuple(view_of(part) for part in state)
@@ -175,7 +176,7 @@ class CudaCollectors:
 
     def _update(self, tensors: Mapping[str, torch.Tensor]) -> list[str]:
         self._found.copy_(self._nothing)
-        self._floors.fill_(EVERYTHING)
+        self._floors.fill_(ALL_OCTAVES)
         dtypes = dict.fromkeys(tensor.dtype for tensor in tensors.values())
         layouts = [
             self._layout(dtype, {name: t for name, t in tensors.items() if t.dtype == dtype})
@@ -204,8 +205,8 @@ class CudaCollectors:
 
     def _take_back(self, layouts: Sequence[_Layout], rows: Sequence[int]) -> None:
         """Take from tables what the first pass added to them; a table with NaN was not made wider."""
-        self._floors.fill_(NOTHING)
-        self._floors[list(rows)] = EVERYTHING
+        self._floors.fill_(NO_OCTAVE)
+        self._floors[list(rows)] = ALL_OCTAVES
         self._pass_over(layouts, -1)
         self._floors.sum().item()  # waits, as the tensors are given back then
 
@@ -241,7 +242,14 @@ class CudaCollectors:
             rows,
             -(-total // blocks),
         )
-        return _Layout(self._kernel(dtype, bits_of), arguments, rows, number, blocks, kept)
+        return _Layout(
+            read=self._kernel(dtype, bits_of),
+            arguments=arguments,
+            rows=rows,
+            tensors=number,
+            blocks=blocks,
+            kept=kept,
+        )
 
     def _kernel(self, dtype: torch.dtype, bits_of: Any) -> Any:
         if dtype not in self._kernels:
@@ -256,6 +264,27 @@ class CudaCollectors:
     def _select_device(self) -> None:
         # Of the thread at hand, where it stays so: PyTorch and ONNX Runtime share numba's context.
         cuda.select_device(self._device.index or 0)
+
+
+def require_kernels(device: int) -> None:
+    """Check that the kernels can be compiled, and count on a GPU.
+
+    Errors: ``DeviceError`` where they cannot, or count wrongly.
+    """
+    try:
+        collectors = CudaCollectors(["x"], "histogram", device)
+        collectors.feed({"x": torch.tensor([0.0, 1.0, 1.0], device=torch_device(device))})
+        found = collectors.statistics()["x"]
+    except Exception as error:  # Those of numba's driver, compiler and linker share no base but Exception.
+        raise DeviceError(
+            f"the kernels of the extra 'cuda' cannot run on 'cuda:{device}': {first_line(error)}",
+            hint="uninstall numba-cuda, and PyTorch counts; or install numba-cuda[cu13] for torch's CUDA version",
+        ) from error
+    if found.zeros != 1 or found.histogram is None or found.histogram.counts.tolist() != [2]:
+        raise DeviceError(
+            f"the kernels of the extra 'cuda' count wrongly on 'cuda:{device}'",
+            hint="uninstall numba-cuda, and PyTorch counts; please report it",
+        )
 
 
 def _readable(tensor: torch.Tensor) -> torch.Tensor:

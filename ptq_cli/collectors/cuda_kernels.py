@@ -31,9 +31,12 @@ from ptq_cli.collectors.host_kernels import (
 
 COUNTED_SLOTS = ZERO_START  # Exactly 48 KiB of uint32, all that a block may have without asking for more.
 NO_TOP = -1  # The largest octave of a table in which nothing was counted.
-EVERYTHING, NOTHING = -1, 256  # A pass counts the octaves of a table from its floor on; the first one, all.
+ALL_OCTAVES, NO_OCTAVE = (
+    -1,
+    256,
+)  # A pass counts the octaves of a table from its floor on; the first one, all.
 LOW, HIGH, NAN, POSITIVE, NEGATIVE = 0, 1, 2, 3, 4  # What a pass finds: the finite range, and what is not.
-NOTHING_FOUND = (0x7FFFFFFF, -0x80000000, 0, 0, 0)
+EMPTY_PASS = (0x7FFFFFFF, -0x80000000, 0, 0, 0)
 
 # Linear bins below 8 stay empty: two of their slots hold the range of a block, as unsigned integers.
 _LOW_SLOT, _HIGH_SLOT = 0, 1
@@ -134,7 +137,7 @@ def _take(bits_of: Any, *, counts: bool) -> Any:
         bits = bits_of(word)
         magnitude = np.int32(bits & np.int32(MAGNITUDE))
         if magnitude >= _INFINITY:
-            if floor == EVERYTHING:
+            if floor == ALL_OCTAVES:
                 column = NAN if magnitude > _INFINITY else (POSITIVE if bits > 0 else NEGATIVE)
                 cuda.atomic.add(found, (row, column), np.int64(1))
             return low, high
@@ -187,7 +190,7 @@ def pass_over(bits_of: Any, *, counts: bool) -> Any:
             position = end
             row = rows[tensor]
             floor, top = np.int32(floors[row]), np.int32(tops[row])
-            if floor != EVERYTHING and floor > top:
+            if floor != ALL_OCTAVES and floor > top:
                 continue
             for slot in range(thread, slots, threads):
                 held[slot] = np.uint32(0xFFFFFFFF) if slot == _LOW_SLOT else np.uint32(0)
@@ -247,7 +250,7 @@ def settle(
         new = max(old, largest, np.int32(SMALLEST_TOP))
     cuda.syncthreads()  # All have read what the first one writes now.
     if thread == 0:
-        floors[row] = old + 1 if new > old else NOTHING
+        floors[row] = old + 1 if new > old else NO_OCTAVE
         tops[row] = new
     if new == old or old == NO_TOP:  # noqa: PLR1714 - numba compares no tuples of two types
         return

@@ -200,14 +200,25 @@ def test_a_piece_that_the_memory_does_not_hold_is_made_smaller(folder, ptq, host
 
 
 def test_a_sample_that_the_memory_does_not_hold_is_an_error(
-    folder, refuse, host_as_cuda, memory_for, monkeypatch
+    folder, ptq, host_as_cuda, memory_for, monkeypatch
 ):
     memory_for(0)
     monkeypatch.setattr("ptq_cli.pipeline.run_calibrate.require_device", lambda device: None)
 
-    refuse(
-        f"{CALIBRATE} --run parts --set runtime.device=cuda", "PTQ-RUNTIME-001", "Failed to allocate memory"
-    )
+    outcome = ptq(f"{CALIBRATE} --run parts --set runtime.device=cuda")
+
+    assert outcome.status == 2 and not (folder / "parts").exists()
+    assert "error PTQ-RUNTIME-001: ONNX Runtime failed on a batch: BFCArena: Failed to alloc" in outcome.err
+
+
+def test_kernels_that_cannot_run_are_an_error_with_a_code(folder, ptq, host_as_cuda, monkeypatch):
+    monkeypatch.setattr("ptq_cli.runtime.cuda.has_kernel_compiler", lambda: True)
+
+    outcome = ptq(f"{CALIBRATE} --run parts --set runtime.device=cuda:1")
+
+    assert outcome.status == 2 and not (folder / "parts").exists()
+    assert "error PTQ-RUNTIME-003: the kernels of the extra 'cuda' cannot run on 'cuda:1': " in outcome.err
+    assert "hint: uninstall numba-cuda, and PyTorch counts; or install numba-cuda[cu13]" in outcome.err
 
 
 def test_nan_is_found_with_tensor_and_sample(folder: Path, ptq: Any, cuda: str) -> None:

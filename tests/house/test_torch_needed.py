@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.torch_needed import ROOT, modules_that_need_torch
 
 OF_PYTORCH = {
+    "collectors/cuda_collectors.py",
     "collectors/torch_collectors.py",
     "evaluation/metrics/torch_metric.py",
     "models/loading/archive_safety.py",
