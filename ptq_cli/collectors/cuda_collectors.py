@@ -278,7 +278,7 @@ def require_kernels(device: int) -> None:
     except Exception as error:  # Those of numba's driver, compiler and linker share no base but Exception.
         raise DeviceError(
             f"the kernels of the extra 'cuda' cannot run on 'cuda:{device}': {first_line(error)}",
-            hint="uninstall numba-cuda, and PyTorch counts; or install numba-cuda[cu13] for torch's CUDA version",
+            hint="uninstall numba-cuda, and PyTorch counts; or install numba-cuda[cu13] for CUDA 13",
         ) from error
     if found.zeros != 1 or found.histogram is None or found.histogram.counts.tolist() != [2]:
         raise DeviceError(

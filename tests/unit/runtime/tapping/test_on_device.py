@@ -14,7 +14,8 @@ from packaging.version import Version
 from ptq_cli.core.errors import RuntimeFailedError
 from ptq_cli.runtime.machine import Device
 from ptq_cli.runtime.session import Session, SessionPlace
-from ptq_cli.runtime.tapping.on_device import DeviceModel, as_array
+from ptq_cli.runtime.tapping import on_device
+from ptq_cli.runtime.tapping.on_device import DeviceModel, as_array, device_pieces
 from ptq_cli.runtime.tapping.pieces import PieceSize
 from ptq_cli.runtime.tapping.taps import tap
 from tests.devices import require_or_skip, use_the_host_as_cuda
@@ -85,6 +86,37 @@ def test_nothing_holds_a_tensor_that_was_given_away(elementwise, device):
     watched = weakref.ref(tensor)
     del tensor
     assert watched() is None
+
+
+def test_a_run_writes_into_tensors_of_an_earlier_one_that_are_counted(elementwise, device):
+    found = open_model(elementwise, ["a"], device)
+    first = found.run({"x": np.full((3, 4), 1, np.float32)})
+    place = first[0].data_ptr()
+    found.recycle(first)
+    second = found.run({"x": np.full((3, 4), 2, np.float32)})
+    assert second[0].data_ptr() == place and as_array(second[0]).tolist() == [[-2.0] * 4] * 3
+    found.recycle(second)
+    other = found.run({"x": np.full((2, 4), 3, np.float32)})
+    assert as_array(other[0]).tolist() == [[-3.0] * 4] * 2
+
+
+def test_tensors_whose_sizes_depend_on_values_are_made_anew(build_model, device):
+    model = build_model([("NonZero", ["x"], ["y"])], {"x": FLOATS}, {"y": (TensorProto.INT64, None)})
+    found = open_model(model, ["y"], device)
+    for count in (1, 3, 2):
+        x = np.zeros((1, 4), np.float32)
+        x[0, :count] = 1
+        tensors = found.run({"x": x})
+        assert as_array(tensors[0])[1].tolist() == list(range(count))
+        found.recycle(tensors)
+
+
+def test_pieces_follow_the_free_memory_and_the_limit(monkeypatch):
+    monkeypatch.setattr(on_device, "free_memory", lambda device: 16 << 30)
+    sizes = [device_pieces(CUDA, limit).most_bytes for limit in (None, 64 << 30, 8 << 30)]
+    assert sizes == [2 << 30, 2 << 30, 1 << 30]
+    monkeypatch.setattr(on_device, "free_memory", lambda device: 160 << 30)
+    assert device_pieces(CUDA, None).most_bytes == 4 << 30
 
 
 @pytest.mark.parametrize(
