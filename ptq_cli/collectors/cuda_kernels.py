@@ -31,10 +31,8 @@ from ptq_cli.collectors.host_kernels import (
 
 COUNTED_SLOTS = ZERO_START  # Exactly 48 KiB of uint32, all that a block may have without asking for more.
 NO_TOP = -1  # The largest octave of a table in which nothing was counted.
-ALL_OCTAVES, NO_OCTAVE = (
-    -1,
-    256,
-)  # A pass counts the octaves of a table from its floor on; the first one, all.
+# A pass counts the octaves from a table's floor on: the first pass all, the second what was left out, if any.
+ALL_OCTAVES, NO_OCTAVE = -1, 256
 LOW, HIGH, NAN, POSITIVE, NEGATIVE = 0, 1, 2, 3, 4  # What a pass finds: the finite range, and what is not.
 EMPTY_PASS = (0x7FFFFFFF, -0x80000000, 0, 0, 0)
 
@@ -47,7 +45,6 @@ _HIDDEN_BIT = 1 << FLOAT_MANTISSA_BITS
 _KEY_SHIFT = FLOAT_MANTISSA_BITS - MANTISSA_BITS
 _COARSE_SHIFT = 20  # of the sign, the exponent and 3 bits of the mantissa
 _SIGN_SHIFT = 19  # of the sign, to the bit of LINEAR_BINS
-
 
 cuda: Any = numba_cuda  # Its names are made while it is imported, out of sight of a type checker.
 
