@@ -40,7 +40,7 @@ _SCALES: Mapping[str, Mapping[int, tuple[int, int]]] = {
 }
 _INTEGER_BIAS = {"QGemm": 6, "QLinearConv": 8}
 _FOLD = "fold the constants first, for example with onnxsim"
-_BIAS = 2  # input of Conv and Gemm
+_BIAS, _WITH_BIAS = 2, ("Conv", "ConvTranspose", "Gemm")  # an input of these
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,7 +338,7 @@ def _bias(node: ir.Node) -> BiasUse | None:
         if value is None or value.const_value is None:
             return None
         return BiasUse(use=(node, index), value=value, scale=None)
-    read = input_at(node, _BIAS) if node.op_type in ("Conv", "Gemm") else None
+    read = input_at(node, _BIAS) if node.op_type in _WITH_BIAS else None
     dequantize = dequantized_by(read)
     if dequantize is None:
         is_float = read is not None and read.const_value is not None

@@ -156,6 +156,23 @@ def test_weight_and_bias_change_with_their_scales_and_nothing_else(opset: int, t
     assert changed(before, after) == {"weight", "ws", "bias", "bs"}
 
 
+def test_the_bias_of_a_transposed_convolution_keeps_the_scale_of_its_sums(tmp_path: Path) -> None:
+    random, before = np.random.default_rng(0), conv()
+    layer, weight = before.graph.node[4], before.graph.node[2]
+    layer.op_type = "ConvTranspose"
+    weight.attribute[0].i = 1
+    stored = next(item for item in before.graph.initializer if item.name == "weight")
+    stored.CopyFrom(
+        numpy_helper.from_array(random.integers(-127, 128, (4, 6, 3, 3), dtype=np.int8), "weight")
+    )
+    for size, dim in zip((1, 6, 10, 10), before.graph.output[0].type.tensor_type.shape.dim, strict=True):
+        dim.dim_value = size
+    assert repaired(before, tmp_path).verdict == "repaired"
+    after = opened(tmp_path)
+    np.testing.assert_allclose(values(after, "bs"), values(after, "ws") * np.float32(0.05), rtol=1e-6)
+    assert is_exact(after) and changed(before, after) == {"weight", "ws", "bias", "bs"}
+
+
 @pytest.mark.parametrize("opset", [10, 21])
 def test_one_scale_of_a_tensor_stays_one(opset: int, tmp_path: Path) -> None:
     before = conv(opset, per_tensor=True)
