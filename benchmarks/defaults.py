@@ -19,7 +19,7 @@ from pathlib import Path
 import onnxruntime
 
 from benchmarks.each_network import table_line
-from benchmarks.results_page import networks_parser, print_part
+from benchmarks.results_page import networks_parser, print_part, processor
 from benchmarks.timing import run_ptq
 from benchmarks.zoo import find_networks
 from benchmarks.zoo_network import Judge, Quantized, quantize_with_script, reason_of
@@ -38,7 +38,9 @@ def main() -> None:
     onnxruntime.set_default_logger_severity(3)
     folders = find_networks(arguments.folder, arguments.only)
     lines = _table(folders, arguments.samples, arguments.seconds, arguments.nncf)
-    print_part("defaults", lines, write=arguments.write, keep_rows=True)
+    # Speeds on processors with and without VNNI are not to be mixed.
+    part = "defaults_vnni" if "VNNI" in processor() else "defaults"
+    print_part(part, lines, write=arguments.write, keep_rows=True)
 
 
 def _table(folders: Sequence[Path], samples: int, seconds: float, nncf: str | None) -> Iterator[str]:

@@ -14,6 +14,7 @@ from ptq_cli.core.arithmetic import FloatArray
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import ProgressCallback, silent
 from ptq_cli.models.files.stored import SMALLEST_MAPPED, StoredModel
+from ptq_cli.models.graph_reading import every_node
 from ptq_cli.pipeline.statement import PlacementFacts
 from ptq_cli.placement.noisy_layers import without_noisy_forms
 from ptq_cli.placement.placed_graph import Placement, place
@@ -107,7 +108,7 @@ class TrialModels:
             return found
         products = {name: why for name, why in asked.products.items() if name not in self._float_weights}
         faster = {**asked.faster, **dict.fromkeys(sorted(self._float_weights), FLOAT_REASON)}
-        wanted = replace(asked, products=products, faster=faster)
+        wanted = replace(asked, products={**self._always_float, **products}, faster=faster)
         found = self._place(wanted)
         if products:
             # What lies between layers in float is in float, too.
@@ -115,7 +116,7 @@ class TrialModels:
             if left := self._of_bytes - self._float_weights - stored:
                 reasons = {layer.name: layer.reason for layer in found.plan.layers}
                 more = {name: reasons[name] for name in sorted(left)}
-                found = self._place(replace(wanted, products={**products, **more}))
+                found = self._place(replace(wanted, products={**wanted.products, **more}))
         self._last = (asked, found)
         return found
 
@@ -174,6 +175,14 @@ class TrialModels:
         products = {name: why for name, why in names.items() if name in self._of_bytes}
         faster = {name: why for name, why in names.items() if name not in products}
         return replace(asked, faster={**asked.faster, **faster}, products={**asked.products, **products})
+
+    @cached_property
+    def _always_float(self) -> dict[str, str]:
+        """Layers without an integer kernel, by name with the reason: a DequantizeLinear costs each run."""
+        rules = self.source.resolved.target.op
+        named = {node.name or "": rules.get(node.op_type) for node in every_node(self.source.graph.graph)}
+        found = {name: named[name] for name in sorted(self._of_bytes)}
+        return {name: rule.note for name, rule in found.items() if rule and not rule.integer_kernel}
 
     @cached_property
     def _of_bytes(self) -> frozenset[str]:

@@ -23,6 +23,11 @@ SLOW = """(float[N,8,24,24] x) => (float[N,8,24,24] y)
 FAST = """(float[N,512] x) => (float[N,512] y) <float[512,512] a, float[512,512] b> {
   [first] c = MatMul(x, a) [relu] d = Relu(c) [second] y = MatMul(d, b)
 }"""
+UP = """(float[N,32,8,8] x) => (float[N,32,16,16] y)
+<float[32,32,3,3] w, float[32,32,2,2] u, float[32,32,3,3] v> {
+  [down] a = Conv<pads=[1,1,1,1]>(x, w) [relu] b = Relu(a) [up] c = ConvTranspose<strides=[2,2]>(b, u)
+  [last] y = Conv<pads=[1,1,1,1]>(c, v)
+}"""
 TINY = "(float[N,4] x) => (float[N,4] y) <float[4,4] w> { [only] y = MatMul(x, w) }"
 # Logarithms of a quiet band beside a loud one: what weights of a byte lose there is all that the output has.
 FRONT = """(float[N,256] x) => (float[N,64] y)
@@ -50,6 +55,22 @@ def noise(*shape: int, seed: int = 0) -> np.ndarray:
 
 def operators(path: str) -> Counter[str]:
     return Counter(node.op_type for node in onnx.load(path).graph.node)
+
+
+def test_a_layer_without_an_integer_kernel_makes_floats_of_its_bytes_once(decided: Path, ptq: Ptq) -> None:
+    write(
+        decided,
+        UP,
+        noise(16, 32, 8, 8),
+        **{n: noise(32, 32, k, k) for n, k in (("w", 3), ("u", 2), ("v", 3))},
+    )
+    for words in ("", " --prefer accuracy"):
+        assert ptq(f"quantize net.onnx --data net.npz --run up{words}").status == 0
+        graph = onnx.load("up/model_int8.onnx").graph
+        (up,) = (node for node in graph.node if node.op_type == "ConvTranspose")
+        (made,) = (node for node in graph.node if node.output[0] == up.input[1])
+        assert made.op_type == "Mul" and operators("up/model_int8.onnx")["Cast"] == 1
+        assert ptq("verify --run up").status == 0
 
 
 def test_layers_that_are_slower_in_integers_keep_their_bytes_and_compute_in_float(

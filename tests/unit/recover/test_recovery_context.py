@@ -20,6 +20,7 @@ from ptq_cli.core.progress import Progress
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.recover.recovery_context import Interruptions, RecoveryData, samples_in
 from tests.each_case import each_case
+from tests.own_process import own_process
 
 
 def data_of(count: int, fixed: int | None = None) -> RecoveryData:
@@ -70,6 +71,7 @@ def test_without_being_asked_nothing_stops_a_rung() -> None:
     assert (interruptions.stopped, told) == (False, [])
 
 
+@own_process
 def test_ctrl_c_ends_a_rung_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_OWN", [True])
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
