@@ -21,18 +21,19 @@ from ptq_cli.qdq.write.weight_quantizer import (
     in_memory,
 )
 from ptq_cli.recipe.check import are_plain
-from ptq_cli.recipe.declaration import DYNAMIC, IN_FLOAT, RANGES
-from ptq_cli.recipe.recovery_rungs import recovery_rungs
+from ptq_cli.recipe.declaration import BITS, DYNAMIC, FLOAT, IN_FLOAT, RANGES, ROUND
+from ptq_cli.recipe.recovery_rungs import mode_of, needs_ranges, recovery_rungs
 from ptq_cli.recipe.sections import LATENCY
 from ptq_cli.recover.dynamic_layers import DynamicChoice
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers, worst_output
 from ptq_cli.recover.float_weights import choose_float_weights
 from ptq_cli.recover.goal import MORE_FOR_TOKENS_DB, predicts_tokens
+from ptq_cli.recover.more_bits import ROUND_GAINS_DB, BitsSearch
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import choose_ranges
 from ptq_cli.recover.recovery_context import RecoveryContext
-from ptq_cli.recover.recovery_effects import ChosenForms, FloatLayers, RangesByEffect
+from ptq_cli.recover.recovery_effects import ChosenForms, FloatLayers, RangesByEffect, RungEffect
 from ptq_cli.setup.resolve import Resolved
 
 MOST_OF_WORK = 0.8  # share of MatMuls from which on ranges at each run are tried for all of them
@@ -54,6 +55,7 @@ def decided_model(
     models = TrialModels(source, {} if begun is None else None)
     if context is not None:
         context = replace(context, calibration=models.calibration)
+    bits = _more_bits(source, models, context) if context is not None else None
     latency, profile, table = _place_by_time(source, models, context)
     if in_float:
         weighted = {site.node for site in models.placed(models.asked).plan.weights}
@@ -73,7 +75,21 @@ def decided_model(
         expected=table.speeds(decided.plan) if table is not None else {},
         work=multiply_accumulates(decided.model).counts,
         begun=begun,
+        bits=bits,
     )
+
+
+def _more_bits(source: CalibratedModel, models: TrialModels, context: RecoveryContext) -> RungEffect | None:
+    """Run the rung ``bits`` on a model of which only weights are quantized; return what it did."""
+    recipe = source.resolved.recipe
+    rungs, weights = recovery_rungs(recipe.recovery), recipe.weights
+    is_weights_alone = mode_of(recipe.activations) == FLOAT and not needs_ranges(recipe)
+    if BITS not in rungs or not is_weights_alone or source.float_model.is_apart:
+        return None
+    may_have_zeros = weights.symmetric is None and weights.block_size is not None
+    goal = context.goal_db - (ROUND_GAINS_DB if ROUND in rungs else 0.0)
+    with context.interruptions.rung() as stop:
+        return BitsSearch(context, models, stop).choose(goal, zero_points=may_have_zeros)
 
 
 def _place_by_time(

@@ -38,9 +38,9 @@ from ptq_cli.qdq.write.weight_quantizer import (
     WeightStorage,
     in_memory,
 )
-from ptq_cli.recipe.check import are_plain, has_plain_weights
+from ptq_cli.recipe.check import are_plain, has_plain_weights, overridden
 from ptq_cli.recipe.declaration import AUTO, ROW
-from ptq_cli.recipe.sections import FLOAT16
+from ptq_cli.recipe.sections import FLOAT16, OverrideSettings, WeightSettings
 from ptq_cli.recover.float_layers import FLOAT_REASON
 from ptq_cli.recover.quantized_layer import DecidedModel, with_opset
 from ptq_cli.recover.recovery_effects import FloatLayers
@@ -144,6 +144,22 @@ class TrialModels:
         self._from_begin = replace(before, activations=replace(before.activations, mode=mode))
         self.asked = replace(self.asked, activations=self._from_begin.activations)
         return self.without({}, ())
+
+    def with_bits(
+        self, bits: Mapping[str, int], *, zero_points: bool = False, keep: bool = False
+    ) -> Placement:
+        """Return the placement with these bits for weights of layers, and zero points for all blocks.
+
+        Overrides of the recipe win. What follows may ``keep`` it.
+        """
+        recipe = self.source.resolved.recipe
+        own = [OverrideSettings(match=name, weights=WeightSettings(bits=most)) for name, most in bits.items()]
+        zeros = WeightSettings(symmetric=False) if zero_points else None
+        weights, override = overridden(recipe.weights, zeros), [*own, *recipe.override]
+        asked = replace(self.asked, weights=weights, override=override)
+        if keep:
+            self.asked = self._from_begin = asked
+        return self.placed(asked)
 
     def without(self, in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
         """Return a placement with more layers in float or with ranges at each run, and the ranges chosen."""

@@ -162,7 +162,9 @@ def test_a_table_tied_to_a_layer_in_float_is_there_once_as_bytes(layer: str):
     values["turned"].const_value = ir.tensor(values["table"].const_value.numpy().T, name="turned")
     if layer != "turned":
         del values["turned"]
-    asked = replace(tensor_recipe(Recipe(activations=ActivationSettings(mode="float"))), products={"y": "why"})
+    asked = replace(
+        tensor_recipe(Recipe(activations=ActivationSettings(mode="float"))), products={"y": "why"}
+    )
     placement = place(model, make_plan(model, TARGET), TARGET, asked)
     result = quantized(model, placement.plan)
     large = [value for value in result.graph.initializers.values() if value.const_value.size >= 512 * 32]

@@ -1,0 +1,207 @@
+"""The rung ``bits``: zero points for blocks, and more bits for the weights that cost the outputs the most.
+
+Where only weights are quantized, to 4 bits or fewer, a few layers make most of the noise for their bytes.
+They are chosen before ``round``, whose integers make up for what layers before them lose, and fit no others.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import onnx_ir as ir
+
+from ptq_cli.core.errors import TargetOverrideError
+from ptq_cli.core.formats import BYTE
+from ptq_cli.core.progress import RunProgress
+from ptq_cli.models.files.stored import serialize
+from ptq_cli.placement.placed_graph import Placement
+from ptq_cli.plan.embedding_tables import tied_tables
+from ptq_cli.qdq.read.twin_graphs import TwinGraphs
+from ptq_cli.qdq.staged_model import StagedModel, cut_stages
+from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, QUARTER_BYTE, WeightStorage, in_memory
+from ptq_cli.recipe.declaration import BITS
+from ptq_cli.recipe.quantizer_families import ScaledWeights, WeightFamily
+from ptq_cli.recover.escalation import LEAST_GAIN_DB, about
+from ptq_cli.recover.float_layers import FEW_JUDGED, judge_of_worst
+from ptq_cli.recover.output_noise import lowest_of, lowest_of_floats, noise_of
+from ptq_cli.recover.quantized_layer import DecidedModel, quantized_layers
+from ptq_cli.recover.recovery_context import (
+    SPARE_DB,
+    RecoveryContext,
+    few,
+    one_sample,
+    sample_work,
+    samples_in,
+)
+from ptq_cli.recover.recovery_effects import RungEffect
+
+MOST_ADDED = 0.25  # of the bytes of the integers: a fifth bit for each of four, which no kernel reads
+ROUND_GAINS_DB = 5.0  # what ``round`` gains of few bits, at least: 5 to 14 dB, benchmarks/RESULTS.md
+_RANKED_ON = 4  # samples that what each weight costs is measured on, or fewer
+_MOST_WORK = 3e12  # multiply-accumulates of ranking, which take a minute or two
+
+_Weight = tuple[dict[str, int], float, float]  # more bits for its layers, the bytes that these add, and now
+
+
+class BitsMaker(Protocol):
+    """Makes models with other bits of their weights."""
+
+    def decide(self, model: ir.Model, placement: Placement, keep: WeightStorage, /) -> DecidedModel:
+        """Decide the parameters of a placement."""
+
+    def with_bits(
+        self, bits: Mapping[str, int], /, *, zero_points: bool = False, keep: bool = False
+    ) -> Placement:
+        """Return the placement with these bits for weights of layers, and zero points for all blocks."""
+
+
+class BitsSearch:
+    """The search for zero points and bits that outputs need beyond what was asked for."""
+
+    def __init__(self, context: RecoveryContext, models: BitsMaker, stop: Callable[[], bool]) -> None:
+        self._context, self._models, self._stop = context, models, stop
+        self._ranked, self._floats = 0, context.float_model.load()
+        floats = self._floats
+        self._judge, self._count = judge_of_worst(context, floats, FEW_JUDGED, of=lowest_of_floats(floats))
+
+    def choose(self, goal_db: float, *, zero_points: bool) -> RungEffect | None:
+        """Give blocks ``zero_points``, and bits to the weights that cost most for the bytes.
+
+        As many as bring the worst output, with weights to nearest, above the goal by the noise of each alone,
+        within ``MOST_ADDED``. Return what was done, None if that was not needed or helps nothing.
+        """
+        before, rounded = self._sqnr({})
+        if before >= goal_db or self._stop():
+            return None
+        self._context.tell(
+            f"with weights to nearest the worst output has {before:.1f} dB on {self._count} samples, below "
+            f"{goal_db:g} dB: looking for weights that need more bits; --recover none skips this"
+        )
+        reached, zeros, bits = before, False, dict[str, int]()
+        if zero_points:
+            after, count = self._sqnr({}, zeros=True)
+            # Weights that ``round`` has to leave as they are lose more than zero points gain.
+            if zeros := count >= rounded and after >= before + LEAST_GAIN_DB:
+                reached = after
+        wanted_db = goal_db + SPARE_DB
+        chosen = self._loudest(reached, wanted_db, zeros=zeros) if reached < wanted_db else {}
+        if chosen and (after := self._sqnr(chosen, zeros=zeros)[0]) >= reached + LEAST_GAIN_DB:
+            reached, bits = after, chosen
+        if not bits and not zeros:
+            return None
+        self._models.with_bits(bits, zero_points=zeros, keep=True)
+        return RungEffect(
+            rung=BITS,
+            changed=True,
+            kept=True,
+            before=before,
+            after=reached,
+            samples=self._ranked,
+            decided_by=self._count,
+            layers={},
+            refused={},
+            damped=(),
+            more_bits=bits,
+            zero_points=zeros,
+        )
+
+    def _sqnr(self, bits: Mapping[str, int], *, zeros: bool = False) -> tuple[float, int]:
+        """Return the SQNR of the worst output, in dB, and of how many layers ``round`` may choose weights."""
+        try:
+            made = self._decided(bits, zeros=zeros)
+        except TargetOverrideError:  # The target has no kernel for zero points.
+            return 0.0, -1
+        layers, _ = quantized_layers(self._floats, made)
+        made.write(made.model)
+        return self._judge(serialize(made.model)), len(layers)
+
+    def _decided(self, bits: Mapping[str, int], *, zeros: bool) -> DecidedModel:
+        placement = self._models.with_bits(bits, zero_points=zeros)
+        return self._models.decide(self._context.float_model.load(), placement, in_memory)
+
+    def _loudest(self, reached: float, wanted: float, *, zeros: bool) -> dict[str, int]:
+        """Return more bits for the weights that make the most noise for the bytes that these add."""
+        made = self._decided({}, zeros=zeros)
+        weights = self._open_weights(made.placement, zeros=zeros)
+        noise = self._noise_alone(made, weights)
+        return chosen_bits(weights, noise, 1.0 - 10.0 ** ((reached - wanted) / 10.0))
+
+    def _open_weights(self, placement: Placement, *, zeros: bool) -> dict[str, _Weight]:
+        """Return the weights of few bits that may have more, by the target and the recipe's overrides."""
+        plan, families = placement.plan, placement.families
+        own = {site.node: site for site in plan.weights if site.format.bits <= HALF_BYTE}
+        own = {name: site for name, site in own.items() if _is_plain(families[site])}
+        more = {name: HALF_BYTE if site.format.bits <= QUARTER_BYTE else BYTE for name, site in own.items()}
+        tied = {item.site.node: item.gathers for item in tied_tables(self._floats.graph, plan.weights)}
+        asked = more | {name: more[node] for node in tied.keys() & more.keys() for name in tied[node]}
+        try:
+            placed = self._models.with_bits(asked, zero_points=zeros).plan.weights
+        except TargetOverrideError:
+            return {}
+        closed = {own[item.node].tensor for item in placed if item.format.bits < more.get(item.node, 0)}
+        found: dict[str, _Weight] = {}
+        for name, site in own.items():
+            value = self._floats.graph.initializers[site.tensor].const_value
+            if site.tensor not in closed and value is not None:
+                layers, _, _ = found.get(site.tensor, ({}, 0.0, 0.0))
+                layers |= dict.fromkeys((name, *tied.get(name, ())), more[name])
+                before = value.size * site.format.bits / BYTE
+                found[site.tensor] = layers, value.size * more[name] / BYTE - before, before
+        return found
+
+    def _noise_alone(self, made: DecidedModel, weights: Mapping[str, _Weight]) -> dict[str, float]:
+        """Return the noise share of the worst output with one weight alone to nearest, by tensor.
+
+        Edge case: None where that would take long, and none of layers inside others.
+        """
+        context, floats, data = self._context, self._floats, self._context.data
+        work = len(weights) * sample_work(floats, data.samples[0].fit[0], data.inputs) / 2
+        count = min(_RANKED_ON, int(_MOST_WORK / (work + 1)))
+        pieces = few(data.samples[0].fit, data.inputs, count) if count and weights else []
+        if count == 1:
+            pieces = one_sample(pieces[0], data.inputs) or pieces
+        self._ranked = sum(map(samples_in, pieces))
+        made.write(made.model)
+        twins = TwinGraphs(floats, made.model)
+        outputs = [value.name or "" for value in floats.graph.outputs if value.const_value is None]
+        integer = {layer.name for layer in made.plan.layers if layer.quantized}
+        staged = StagedModel(cut_stages(twins, integer), twins.pairs, outputs[0], outputs)
+        begin = time.monotonic()
+        bases = [staged.run(piece, quantized=False) for piece in pieces]
+        seconds = len(weights) * (time.monotonic() - begin) / 2
+        context.tell(f"measuring what each of {len(weights)} weights costs takes {about(seconds)}")
+        found: dict[str, float] = {}
+        for done, (tensor, (layers, _, _)) in enumerate(weights.items() if bases else ()):
+            context.progress(RunProgress(BITS, done, len(weights), number=done, runs=len(weights)))
+            for name in layers if not self._stop() else ():
+                noise = []
+                for base in bases if name in staged.layers else ():
+                    wanted = [staged.floats(output, base[output]) for output in outputs]
+                    changed = staged.changed_outputs(name, base)
+                    noise.append(noise_of(wanted, [changed[output] for output in outputs]))
+                found[tensor] = found.get(tensor, 0.0) + 10.0 ** (-lowest_of(noise) / 10.0)
+        return found
+
+
+def _is_plain(family: WeightFamily) -> bool:
+    return isinstance(family, ScaledWeights) and family.dtype is None
+
+
+def chosen_bits(weights: Mapping[str, _Weight], noise: Mapping[str, float], surplus: float) -> dict[str, int]:
+    """Return bits for the weights that cost most for the bytes, until this share of the noise is away.
+
+    Example:
+        >>> weights = {"loud": ({"a": 8}, 2, 2), "large": ({"b": 8}, 9, 9), "quiet": ({"c": 8}, 1, 1)}
+        >>> noise = {"loud": 0.5, "large": 0.4, "quiet": 0.1}
+        >>> chosen_bits(weights, noise, 0.9), chosen_bits(weights, noise, 0.4)
+        ({'a': 8, 'c': 8}, {'a': 8})
+    """
+    order = sorted(noise, key=lambda tensor: (-noise[tensor] / weights[tensor][1], tensor))
+    total, spare = sum(noise.values()), MOST_ADDED * sum(before for _, _, before in weights.values())
+    chosen = dict[str, int]()
+    for tensor in order:
+        layers, added, _ = weights[tensor]
+        if surplus > 0.0 and noise[tensor] and added <= spare:
+            chosen |= layers
+            spare, surplus = spare - added, surplus - noise[tensor] / total
+    return chosen
