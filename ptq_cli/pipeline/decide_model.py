@@ -1,6 +1,7 @@
 """What is decided of a calibrated model before anything is written: where layers compute, and scales."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -88,8 +89,14 @@ def _more_bits(source: CalibratedModel, models: TrialModels, context: RecoveryCo
         return None
     may_have_zeros = weights.symmetric is None and weights.block_size is not None
     goal = context.goal_db - (ROUND_GAINS_DB if ROUND in rungs else 0.0)
+
+    def decide(more: Mapping[str, int], zeros: bool) -> DecidedModel:
+        return models.decide(source.float_model.load(), models.with_bits(more, zeros), in_memory)
+
     with context.interruptions.rung() as stop:
-        return BitsSearch(context, models, stop).choose(goal, zero_points=may_have_zeros)
+        found = BitsSearch(context, decide, stop).choose(goal, zero_points=may_have_zeros)
+    models.with_bits(*((found.more_bits, found.zero_points) if found is not None else ({}, False)))
+    return found
 
 
 def _place_by_time(

@@ -145,21 +145,17 @@ class TrialModels:
         self.asked = replace(self.asked, activations=self._from_begin.activations)
         return self.without({}, ())
 
-    def with_bits(
-        self, bits: Mapping[str, int], *, zero_points: bool = False, keep: bool = False
-    ) -> Placement:
+    def with_bits(self, bits: Mapping[str, int], zero_points: bool) -> Placement:
         """Return the placement with these bits for weights of layers, and zero points for all blocks.
 
-        Overrides of the recipe win. What follows may ``keep`` it.
+        Overrides of the recipe win, and what follows keeps it.
         """
         recipe = self.source.resolved.recipe
         own = [OverrideSettings(match=name, weights=WeightSettings(bits=most)) for name, most in bits.items()]
-        zeros = WeightSettings(symmetric=False) if zero_points else None
-        weights, override = overridden(recipe.weights, zeros), [*own, *recipe.override]
-        asked = replace(self.asked, weights=weights, override=override)
-        if keep:
-            self.asked = self._from_begin = asked
-        return self.placed(asked)
+        weights = overridden(recipe.weights, WeightSettings(symmetric=False) if zero_points else None)
+        self._from_begin = replace(self._from_begin, weights=weights, override=[*own, *recipe.override])
+        self.asked = replace(self.asked, weights=weights, override=self._from_begin.override)
+        return self.placed(self.asked)
 
     def without(self, in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
         """Return a placement with more layers in float or with ranges at each run, and the ranges chosen."""

@@ -6,21 +6,17 @@ They are chosen before ``round``, whose integers make up for what layers before 
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
-
-import onnx_ir as ir
 
 from ptq_cli.core.errors import TargetOverrideError
 from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import RunProgress
 from ptq_cli.models.files.stored import serialize
-from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.embedding_tables import tied_tables
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
 from ptq_cli.qdq.staged_model import StagedModel, cut_stages
-from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, QUARTER_BYTE, WeightStorage, in_memory
+from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, QUARTER_BYTE
 from ptq_cli.recipe.declaration import BITS
-from ptq_cli.recipe.quantizer_families import ScaledWeights, WeightFamily
+from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, about
 from ptq_cli.recover.float_layers import FEW_JUDGED, judge_of_worst
 from ptq_cli.recover.output_noise import lowest_of, lowest_of_floats, noise_of
@@ -29,7 +25,6 @@ from ptq_cli.recover.recovery_context import (
     SPARE_DB,
     RecoveryContext,
     few,
-    one_sample,
     sample_work,
     samples_in,
 )
@@ -41,27 +36,16 @@ _RANKED_ON = 4  # samples that what each weight costs is measured on, or fewer
 _MOST_WORK = 3e12  # multiply-accumulates of ranking, which take a minute or two
 
 _Weight = tuple[dict[str, int], float, float]  # more bits for its layers, the bytes that these add, and now
-
-
-class BitsMaker(Protocol):
-    """Makes models with other bits of their weights."""
-
-    def decide(self, model: ir.Model, placement: Placement, keep: WeightStorage, /) -> DecidedModel:
-        """Decide the parameters of a placement."""
-
-    def with_bits(
-        self, bits: Mapping[str, int], /, *, zero_points: bool = False, keep: bool = False
-    ) -> Placement:
-        """Return the placement with these bits for weights of layers, and zero points for all blocks."""
+# Decides a model with more bits for weights of layers, and with zero points for all blocks or as asked.
+Decide = Callable[[Mapping[str, int], bool], DecidedModel]
 
 
 class BitsSearch:
     """The search for zero points and bits that outputs need beyond what was asked for."""
 
-    def __init__(self, context: RecoveryContext, models: BitsMaker, stop: Callable[[], bool]) -> None:
-        self._context, self._models, self._stop = context, models, stop
-        self._ranked, self._floats = 0, context.float_model.load()
-        floats = self._floats
+    def __init__(self, context: RecoveryContext, decide: Decide, stop: Callable[[], bool]) -> None:
+        self._context, self._decide, self._stop = context, decide, stop
+        self._ranked, self._floats = 0, (floats := context.float_model.load())
         self._judge, self._count = judge_of_worst(context, floats, FEW_JUDGED, of=lowest_of_floats(floats))
 
     def choose(self, goal_db: float, *, zero_points: bool) -> RungEffect | None:
@@ -73,10 +57,6 @@ class BitsSearch:
         before, rounded = self._sqnr({})
         if before >= goal_db or self._stop():
             return None
-        self._context.tell(
-            f"with weights to nearest the worst output has {before:.1f} dB on {self._count} samples, below "
-            f"{goal_db:g} dB: looking for weights that need more bits; --recover none skips this"
-        )
         reached, zeros, bits = before, False, dict[str, int]()
         if zero_points:
             after, count = self._sqnr({}, zeros=True)
@@ -89,7 +69,6 @@ class BitsSearch:
             reached, bits = after, chosen
         if not bits and not zeros:
             return None
-        self._models.with_bits(bits, zero_points=zeros, keep=True)
         return RungEffect(
             rung=BITS,
             changed=True,
@@ -107,42 +86,44 @@ class BitsSearch:
 
     def _sqnr(self, bits: Mapping[str, int], *, zeros: bool = False) -> tuple[float, int]:
         """Return the SQNR of the worst output, in dB, and of how many layers ``round`` may choose weights."""
-        try:
-            made = self._decided(bits, zeros=zeros)
-        except TargetOverrideError:  # The target has no kernel for zero points.
+        if (made := self._decided(bits, zeros=zeros)) is None:
             return 0.0, -1
         layers, _ = quantized_layers(self._floats, made)
         made.write(made.model)
         return self._judge(serialize(made.model)), len(layers)
 
-    def _decided(self, bits: Mapping[str, int], *, zeros: bool) -> DecidedModel:
-        placement = self._models.with_bits(bits, zero_points=zeros)
-        return self._models.decide(self._context.float_model.load(), placement, in_memory)
+    def _decided(self, bits: Mapping[str, int], *, zeros: bool) -> DecidedModel | None:
+        try:
+            return self._decide(bits, zeros)
+        except TargetOverrideError:  # The target has no kernel for these.
+            return None
 
     def _loudest(self, reached: float, wanted: float, *, zeros: bool) -> dict[str, int]:
         """Return more bits for the weights that make the most noise for the bytes that these add."""
-        made = self._decided({}, zeros=zeros)
-        weights = self._open_weights(made.placement, zeros=zeros)
-        noise = self._noise_alone(made, weights)
+        made = self._decide({}, zeros)
+        noise = self._noise_alone(made, weights := self._open_weights(made, zeros=zeros))
         return chosen_bits(weights, noise, 1.0 - 10.0 ** ((reached - wanted) / 10.0))
 
-    def _open_weights(self, placement: Placement, *, zeros: bool) -> dict[str, _Weight]:
+    def _open_weights(self, made: DecidedModel, *, zeros: bool) -> dict[str, _Weight]:
         """Return the weights of few bits that may have more, by the target and the recipe's overrides."""
-        plan, families = placement.plan, placement.families
-        own = {site.node: site for site in plan.weights if site.format.bits <= HALF_BYTE}
-        own = {name: site for name, site in own.items() if _is_plain(families[site])}
+        families, graph = made.placement.families, self._floats.graph
+        own = {
+            site.node: site
+            for site in made.plan.weights
+            if site.format.bits <= HALF_BYTE
+            and isinstance(family := families[site], ScaledWeights)
+            and family.dtype is None
+        }
         more = {name: HALF_BYTE if site.format.bits <= QUARTER_BYTE else BYTE for name, site in own.items()}
-        tied = {item.site.node: item.gathers for item in tied_tables(self._floats.graph, plan.weights)}
+        tied = {item.site.node: item.gathers for item in tied_tables(graph, made.plan.weights)}
         asked = more | {name: more[node] for node in tied.keys() & more.keys() for name in tied[node]}
-        try:
-            placed = self._models.with_bits(asked, zero_points=zeros).plan.weights
-        except TargetOverrideError:
-            return {}
-        closed = {own[item.node].tensor for item in placed if item.format.bits < more.get(item.node, 0)}
+        placed = self._decided(asked, zeros=zeros)
+        sites = placed.plan.weights if placed is not None else ()
+        has_more = {site.node for site in sites if site.format.bits == more.get(site.node)}
         found: dict[str, _Weight] = {}
         for name, site in own.items():
-            value = self._floats.graph.initializers[site.tensor].const_value
-            if site.tensor not in closed and value is not None:
+            value = graph.initializers[site.tensor].const_value
+            if name in has_more and value is not None:
                 layers, _, _ = found.get(site.tensor, ({}, 0.0, 0.0))
                 layers |= dict.fromkeys((name, *tied.get(name, ())), more[name])
                 before = value.size * site.format.bits / BYTE
@@ -158,8 +139,6 @@ class BitsSearch:
         work = len(weights) * sample_work(floats, data.samples[0].fit[0], data.inputs) / 2
         count = min(_RANKED_ON, int(_MOST_WORK / (work + 1)))
         pieces = few(data.samples[0].fit, data.inputs, count) if count and weights else []
-        if count == 1:
-            pieces = one_sample(pieces[0], data.inputs) or pieces
         self._ranked = sum(map(samples_in, pieces))
         made.write(made.model)
         twins = TwinGraphs(floats, made.model)
@@ -169,7 +148,10 @@ class BitsSearch:
         begin = time.monotonic()
         bases = [staged.run(piece, quantized=False) for piece in pieces]
         seconds = len(weights) * (time.monotonic() - begin) / 2
-        context.tell(f"measuring what each of {len(weights)} weights costs takes {about(seconds)}")
+        context.tell(
+            f"weights to nearest cost the worst output too much: measuring what each of {len(weights)} costs "
+            f"takes {about(seconds)}; --recover none skips this"
+        )
         found: dict[str, float] = {}
         for done, (tensor, (layers, _, _)) in enumerate(weights.items() if bases else ()):
             context.progress(RunProgress(BITS, done, len(weights), number=done, runs=len(weights)))
@@ -181,10 +163,6 @@ class BitsSearch:
                     noise.append(noise_of(wanted, [changed[output] for output in outputs]))
                 found[tensor] = found.get(tensor, 0.0) + 10.0 ** (-lowest_of(noise) / 10.0)
         return found
-
-
-def _is_plain(family: WeightFamily) -> bool:
-    return isinstance(family, ScaledWeights) and family.dtype is None
 
 
 def chosen_bits(weights: Mapping[str, _Weight], noise: Mapping[str, float], surplus: float) -> dict[str, int]:

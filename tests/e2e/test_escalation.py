@@ -120,7 +120,7 @@ def test_weights_that_cost_the_most_get_more_bits(chain: Path, ptq: Any) -> None
     plain = ptq(f"{FEW_BITS} --set recovery.rungs=round --run plain")
     made = ptq(f"{FEW_BITS} --run better")
     assert plain.status == made.status == 0, made.err
-    assert "below 19 dB: looking for weights that need more bits; --recover none skips this" in made.err
+    assert re.search(r"measuring what each of 6 costs takes .*; --recover none skips this", made.err)
     assert re.search(
         r"chose zero points for blocks and 8 bits for 1 layer \(loud\) \(bits\): worst", made.out
     )
@@ -146,7 +146,7 @@ def test_bits_that_a_recipe_pins_and_outputs_that_are_good_enough_stay(chain: Pa
     assert found["b"] == "INT4" and "UINT4" in found.values()
     (chain / "ptq.toml").unlink()
     outcome = ptq(f"{FEW_BITS} --set accuracy.goal_db=9 --run enough")
-    assert outcome.status == 0 and "more bits" not in outcome.err
+    assert outcome.status == 0 and "measuring" not in outcome.err
     assert ptq(f"{FEW_BITS} --set recovery.rungs=round --set accuracy.goal_db=9 --run plain").status == 0
     graphs = [onnx.load(chain / run / "model_q4.onnx").graph for run in ("enough", "plain")]
     assert graphs[0].SerializeToString(deterministic=True) == graphs[1].SerializeToString(deterministic=True)
