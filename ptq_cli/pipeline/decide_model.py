@@ -81,20 +81,20 @@ def decided_model(
 
 
 def _more_bits(source: CalibratedModel, models: TrialModels, context: RecoveryContext) -> RungEffect | None:
-    """Run the rung ``bits`` on a model of which only weights are quantized; return what it did."""
+    """Run the rung ``bits`` on a model of which only weights are quantized, in blocks; return what it did."""
     recipe = source.resolved.recipe
     rungs, weights = recovery_rungs(recipe.recovery), recipe.weights
     is_weights_alone = mode_of(recipe.activations) == FLOAT and not needs_ranges(recipe)
-    if BITS not in rungs or not is_weights_alone or source.float_model.is_apart:
+    # Without blocks ONNX Runtime has no kernel that reads few bits, and the file may not be smaller for them.
+    if not is_weights_alone or weights.block_size is None or BITS not in rungs or source.float_model.is_apart:
         return None
-    may_have_zeros = weights.symmetric is None and weights.block_size is not None
-    goal = context.goal_db - (ROUND_GAINS_DB if ROUND in rungs else 0.0)
 
     def decide(more: Mapping[str, int], zeros: bool) -> DecidedModel:
         return models.decide(source.float_model.load(), models.with_bits(more, zeros), in_memory)
 
+    goal = context.goal_db - (ROUND_GAINS_DB if ROUND in rungs else 0.0)
     with context.interruptions.rung() as stop:
-        found = BitsSearch(context, decide, stop).choose(goal, zero_points=may_have_zeros)
+        found = BitsSearch(context, decide, stop).choose(goal, zero_points=weights.symmetric is None)
     models.with_bits(*((found.more_bits, found.zero_points) if found is not None else ({}, False)))
     return found
 

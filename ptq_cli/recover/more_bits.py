@@ -138,7 +138,9 @@ class BitsSearch:
         context, floats, data = self._context, self._floats, self._context.data
         work = len(weights) * sample_work(floats, data.samples[0].fit[0], data.inputs) / 2
         count = min(_RANKED_ON, int(_MOST_WORK / (work + 1)))
-        pieces = few(data.samples[0].fit, data.inputs, count) if count and weights else []
+        if not count or not weights:
+            return {}
+        pieces = few(data.samples[0].fit, data.inputs, count)
         self._ranked = sum(map(samples_in, pieces))
         made.write(made.model)
         twins = TwinGraphs(floats, made.model)
@@ -153,7 +155,7 @@ class BitsSearch:
             f"takes {about(seconds)}; --recover none skips this"
         )
         found: dict[str, float] = {}
-        for done, (tensor, (layers, _, _)) in enumerate(weights.items() if bases else ()):
+        for done, (tensor, (layers, _, _)) in enumerate(weights.items()):
             context.progress(RunProgress(BITS, done, len(weights), number=done, runs=len(weights)))
             for name in layers if not self._stop() else ():
                 noise = []
