@@ -33,7 +33,8 @@ from ptq_cli.recover.recovery_effects import RungEffect
 MOST_ADDED = 0.25  # of the bytes of the integers: a fifth bit for each of four, which no kernel reads
 ROUND_GAINS_DB = 5.0  # what ``round`` gains of few bits, at least: 5 to 14 dB, benchmarks/RESULTS.md
 _RANKED_ON = 4  # samples that what each weight costs is measured on, or fewer
-_MOST_WORK = 3e12  # multiply-accumulates of ranking, which take a minute or two
+# Multiply-accumulates of ranking: a minute or two for some samples, and some minutes, as ``round``, for one.
+_QUICK, _MOST_WORK = 3e12, 1e13
 
 _Weight = tuple[dict[str, int], float, float]  # more bits for its layers, the bytes that these add, and now
 # Decides a model with more bits for weights of layers, and with zero points for all blocks or as asked.
@@ -137,10 +138,10 @@ class BitsSearch:
         """
         context, floats, data = self._context, self._floats, self._context.data
         work = len(weights) * sample_work(floats, data.samples[0].fit[0], data.inputs) / 2
-        count = min(_RANKED_ON, int(_MOST_WORK / (work + 1)))
-        if not count or not weights:
+        if work > _MOST_WORK or not weights:
             return {}
-        pieces = few(data.samples[0].fit, data.inputs, count)
+        count = min(_RANKED_ON, int(_QUICK / (work + 1)))
+        pieces = few(data.samples[0].fit, data.inputs, max(1, count))
         self._ranked = sum(map(samples_in, pieces))
         made.write(made.model)
         twins = TwinGraphs(floats, made.model)
