@@ -1,6 +1,7 @@
 """What is decided of a calibrated model before anything is written: where layers compute, and scales."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -21,18 +22,19 @@ from ptq_cli.qdq.write.weight_quantizer import (
     in_memory,
 )
 from ptq_cli.recipe.check import are_plain
-from ptq_cli.recipe.declaration import DYNAMIC, IN_FLOAT, RANGES
-from ptq_cli.recipe.recovery_rungs import recovery_rungs
+from ptq_cli.recipe.declaration import BITS, DYNAMIC, FLOAT, IN_FLOAT, RANGES, ROUND
+from ptq_cli.recipe.recovery_rungs import mode_of, needs_ranges, recovery_rungs
 from ptq_cli.recipe.sections import LATENCY
 from ptq_cli.recover.dynamic_layers import DynamicChoice
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers, worst_output
 from ptq_cli.recover.float_weights import choose_float_weights
 from ptq_cli.recover.goal import MORE_FOR_TOKENS_DB, predicts_tokens
+from ptq_cli.recover.more_bits import ROUND_GAINS_DB, BitsSearch
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import choose_ranges
 from ptq_cli.recover.recovery_context import RecoveryContext
-from ptq_cli.recover.recovery_effects import ChosenForms, FloatLayers, RangesByEffect
+from ptq_cli.recover.recovery_effects import ChosenForms, FloatLayers, RangesByEffect, RungEffect
 from ptq_cli.setup.resolve import Resolved
 
 MOST_OF_WORK = 0.8  # share of MatMuls from which on ranges at each run are tried for all of them
@@ -54,6 +56,7 @@ def decided_model(
     models = TrialModels(source, {} if begun is None else None)
     if context is not None:
         context = replace(context, calibration=models.calibration)
+    bits = _more_bits(source, models, context) if context is not None else None
     latency, profile, table = _place_by_time(source, models, context)
     if in_float:
         weighted = {site.node for site in models.placed(models.asked).plan.weights}
@@ -73,7 +76,27 @@ def decided_model(
         expected=table.speeds(decided.plan) if table is not None else {},
         work=multiply_accumulates(decided.model).counts,
         begun=begun,
+        bits=bits,
     )
+
+
+def _more_bits(source: CalibratedModel, models: TrialModels, context: RecoveryContext) -> RungEffect | None:
+    """Run the rung ``bits`` on a model of which only weights are quantized, in blocks; return what it did."""
+    recipe = source.resolved.recipe
+    rungs, weights = recovery_rungs(recipe.recovery), recipe.weights
+    is_weights_alone = mode_of(recipe.activations) == FLOAT and not needs_ranges(recipe)
+    # Without blocks ONNX Runtime has no kernel that reads few bits, and the file may not be smaller for them.
+    if not is_weights_alone or weights.block_size is None or BITS not in rungs or source.float_model.is_apart:
+        return None
+
+    def decide(more: Mapping[str, int], zeros: bool) -> DecidedModel:
+        return models.decide(source.float_model.load(), models.with_bits(more, zeros), in_memory)
+
+    goal = context.goal_db - (ROUND_GAINS_DB if ROUND in rungs else 0.0)
+    with context.interruptions.rung() as stop:
+        found = BitsSearch(context, decide, stop).choose(goal, zero_points=weights.symmetric is None)
+    models.with_bits(*((found.more_bits, found.zero_points) if found is not None else ({}, False)))
+    return found
 
 
 def _place_by_time(

@@ -292,12 +292,15 @@ def _exported(
     is_open = context is not None and not context.interruptions.stopped and (decided is None or given.left)
     if context is not None and is_open and _chooses_weights(made, recipe.recovery, source.progress):
         made, recovery = recover_weights(context, made, given.sites)
+    again = recovery is not None and recovery.kept
+    if made.bits is not None:
+        after = recovery.effects if recovery is not None else ()
+        recovery = Recovery((made.bits, *after), recovery is not None and recovery.interrupted)
     if decided is not None:
         decided.learn(made, source.float_model)
     made.write(made.model)
     accuracy = None
     if context is not None:
-        again = recovery is not None and recovery.kept
         accuracy = reached_accuracy(context, made, again=again)
         if made.float_layers is not None and accuracy.sqnr_db < context.wanted_db:
             made = replace(made, float_layers=replace(made.float_layers, reached=accuracy.sqnr_db))
@@ -388,7 +391,7 @@ def _decided_by_runs(made: DecidedModel, recovery: Recovery | None) -> Iterator[
     if made.float_layers is not None or (made.replaced and not has_forms and made.ranges is None):
         yield IN_FLOAT
     if recovery is not None:
-        yield ROUND
+        yield from (effect.rung for effect in recovery.effects)
 
 
 def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: ProgressCallback) -> bool:

@@ -39,9 +39,9 @@ from ptq_cli.qdq.write.weight_quantizer import (
     WeightStorage,
     in_memory,
 )
-from ptq_cli.recipe.check import are_plain, has_plain_weights
+from ptq_cli.recipe.check import are_plain, has_plain_weights, overridden
 from ptq_cli.recipe.declaration import AUTO, ROW
-from ptq_cli.recipe.sections import FLOAT16
+from ptq_cli.recipe.sections import FLOAT16, OverrideSettings, WeightSettings
 from ptq_cli.recover.float_layers import FLOAT_REASON
 from ptq_cli.recover.quantized_layer import DecidedModel, with_opset
 from ptq_cli.recover.recovery_effects import FloatLayers
@@ -145,6 +145,18 @@ class TrialModels:
         self._from_begin = replace(before, activations=replace(before.activations, mode=mode))
         self.asked = replace(self.asked, activations=self._from_begin.activations)
         return self.without({}, ())
+
+    def with_bits(self, bits: Mapping[str, int], zero_points: bool) -> Placement:
+        """Return the placement with these bits for weights of layers, and zero points for all blocks.
+
+        Overrides of the recipe win, and what follows keeps it.
+        """
+        recipe = self.source.resolved.recipe
+        own = [OverrideSettings(match=name, weights=WeightSettings(bits=most)) for name, most in bits.items()]
+        weights = overridden(recipe.weights, WeightSettings(symmetric=False) if zero_points else None)
+        self._from_begin = replace(self._from_begin, weights=weights, override=[*own, *recipe.override])
+        self.asked = replace(self.asked, weights=weights, override=self._from_begin.override)
+        return self.placed(self.asked)
 
     def without(self, in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
         """Return a placement with more layers in float or with ranges at each run, and the ranges chosen."""

@@ -96,7 +96,7 @@ def _takes_rows(node: ir.Node, index: int, graph: ir.Graph) -> bool:
 
 
 def _reads_rows(node: ir.Node, table: ir.Value, site: WeightSite | None) -> bool:
-    if site is None or site.as_pair or site.as_product or site.kernel:
+    if site is None or site.as_pair or site.kernel:
         return False
     if site.tensor != table.name or site.axis not in (None, 1 if site.block_kernel else 0):
         return False

@@ -181,13 +181,14 @@ MODES = {
     FLOAT: "quantize weights only; no calibration data needed",
 }
 EQUALIZE, SMOOTH, RANGES, ROUND = "equalize", "smooth", "ranges", "round"
-IN_FLOAT = "float"
+IN_FLOAT, BITS = "float", "bits"
 # Rungs in the order in which they run, with what each does.
 RUNGS = {
     EQUALIZE: "equalize channel ranges of layers before calibration",
     SMOOTH: "the same for channels of normalizations, and through attention",
     RANGES: "choose the range of each activation by its effect on the outputs",
     IN_FLOAT: "leave a few layers in float, or find ranges at each run, where outputs are below 22 dB",
+    BITS: "where only weights are quantized, give more bits to those that cost the outputs most",
     ROUND: "choose scales, integers and biases of each layer by what it reads and what earlier layers lost",
 }
 ALL, NONE, AUTO = "all", "none", "auto"

@@ -8,6 +8,7 @@ from ptq_cli.core.words import require_known
 from ptq_cli.recipe.declaration import (
     ALL,
     AUTO,
+    BITS,
     DYNAMIC,
     EQUALIZE,
     FLOAT,
@@ -121,7 +122,7 @@ def _check_granularity(settings: "ActivationSettings", where: str) -> None:
 REWRITING = (EQUALIZE, SMOOTH)
 _BY_DEFAULT = (EQUALIZE,)  # What ``auto`` stands for; see docs/recovery.md for how it was measured
 OF_EACH_RUN = (EQUALIZE, SMOOTH)  # What it stands for if ranges are found at each run, and there are data
-OF_WEIGHTS_ALONE = (ROUND,)
+OF_WEIGHTS_ALONE = (BITS, ROUND)
 
 
 def recovery_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
@@ -172,7 +173,7 @@ def exporting_rungs(settings: "RecoverySettings") -> tuple[str, ...]:
     Example:
         >>> from ptq_cli.recipe.sections import RecoverySettings
         >>> exporting_rungs(RecoverySettings(["all"])), exporting_rungs(RecoverySettings([]))
-        (('ranges', 'float', 'round'), ())
+        (('ranges', 'float', 'bits', 'round'), ())
     """
     return tuple(name for name in recovery_rungs(settings) if name not in REWRITING)
 
@@ -188,7 +189,7 @@ def settled_recovery(recipe: "Recipe") -> "RecoverySettings":
         (['none'], ['auto'])
         >>> from dataclasses import replace
         >>> settled_recovery(replace(weights, calibration=CalibrationSettings(data="calib.npz"))).rungs
-        ['round']
+        ['bits', 'round']
     """
     rungs, has_data = recipe.recovery.rungs, recipe.calibration.data is not None
     is_dynamic = mode_of(recipe.activations) == DYNAMIC

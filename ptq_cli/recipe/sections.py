@@ -204,8 +204,8 @@ class RecoverySettings:
     rungs: list[str] = setting(
         ["auto"],
         "Recovery steps that use the calibration data; `auto` is `equalize` and what brings the "
-        "worst output to 20 dB, with ranges found at each run `smooth` too, `round` if only weights are "
-        "quantized; an empty list is `none`.",
+        "worst output to 20 dB, with ranges found at each run `smooth` too, `bits` and `round` if only "
+        "weights are quantized; an empty list is `none`.",
         name="recover",
         choices={**RUNGS, ALL: "all of them", AUTO: "what the model gains from", NONE: "nothing"},
     )

@@ -63,7 +63,7 @@ def choose_forms(
     if before < context.goal_db:
         context.tell(
             f"the worst output has {before:.1f} dB on {count} samples, below {context.goal_db:g} dB: "
-            f"improving it, {_about(_MODELS_TRIED * (time.monotonic() - begin))}; --recover none skips this"
+            f"improving it, {about(_MODELS_TRIED * (time.monotonic() - begin))}; --recover none skips this"
         )
     names = list(dict.fromkeys(site.node for site in placement.plan.weights if site.kernel))
     if before >= context.goal_db or not names:
@@ -141,7 +141,8 @@ class _FormSearch:
         return found if not math.isnan(found) else -math.inf
 
 
-def _about(seconds: float) -> str:
+def about(seconds: float) -> str:
+    """Say about how long something takes."""
     if seconds >= 60:
         return f"about {in_minutes(seconds)}"
     return f"about {10 * math.ceil(seconds / 10)} s" if seconds > 5 else "some seconds"

@@ -24,7 +24,7 @@ from ptq_cli.qdq.write.quantize_graph import quantize_in_place
 from ptq_cli.qdq.write.site_parameters import Parameters
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recover.layer_geometry import LayerGeometry, layer_geometry
-from ptq_cli.recover.recovery_effects import ChosenForms, FloatLayers, RangesByEffect
+from ptq_cli.recover.recovery_effects import ChosenForms, FloatLayers, RangesByEffect, RungEffect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +38,7 @@ class DecidedModel:
         reached: SQNR of the worst output before weights are chosen again, in dB; NaN if it was not measured.
         expected: how many times as fast as float it is by the table, by kind of processor.
         replaced: whether running models moved layers, or chose their ranges.
+        bits: what the rung of this name gave weights, None if nothing.
         begun: the file that holds integers of a large model already; None of another.
     """
 
@@ -54,6 +55,7 @@ class DecidedModel:
     expected: Mapping[str, float] = field(default_factory=dict)
     work: Mapping[str, int | None] = field(default_factory=dict)
     replaced: bool = False
+    bits: RungEffect | None = None
     begun: ConstantsFile | None = None
 
     def write(self, model: ir.Model) -> NamesBySite:

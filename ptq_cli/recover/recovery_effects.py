@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from ptq_cli.core.documents import rounded
 from ptq_cli.qdq.read.quantized_file import MetadataKey
+from ptq_cli.recipe.declaration import BITS
 from ptq_cli.recover.output_noise import MetricGain, gain_in_words
 
 LITTLE = 0.1  # dB: a smaller gain has to be sure
@@ -119,13 +120,17 @@ class RungEffect:
         tuple[str, ...],
         "Layers with fewer rows of data than inputs, which stay closer to the float model's weights.",
     ]
+    more_bits: Annotated[Mapping[str, int], "Layers whose weights got more bits, with how many."] = field(
+        default_factory=dict
+    )
+    zero_points: Annotated[bool, "Whether blocks got zero points that nobody asked for."] = False
 
     def table(self) -> dict[str, Any]:
         """Return it for JSON.
 
         JSON has no infinity: an SQNR without noise, or of NaN, is null.
         """
-        return {
+        found = {
             "rung": self.rung,
             "kept": self.kept,
             "sqnr_db": [rounded(self.before), rounded(self.after)],
@@ -135,6 +140,8 @@ class RungEffect:
             "refused": dict(self.refused),
             "damped": list(self.damped),
         }
+        more = {"more_bits": dict(self.more_bits), "zero_points": self.zero_points}
+        return found | (more if self.rung == BITS else {})
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from ptq_cli.core.words import few, format_bytes
 from ptq_cli.latency.bench_tables import latency_line
 from ptq_cli.models.preparing.prepare_graph import PASSES
 from ptq_cli.plan.target.rules import QNN, RUNTIME_TITLES
+from ptq_cli.recipe.declaration import BITS
 from ptq_cli.report.text.numbers import Table, share_of_float
 from ptq_cli.shown.report_lines import add_report_to_step_summary, exit_status, print_evaluation
 from ptq_cli.shown.verdict import verdict_lines
@@ -56,7 +57,7 @@ def recovery_lines(recovery: "Recovery") -> Iterator[str]:
 
 
 def _effect_lines(effect: "RungEffect") -> Iterator[str]:
-    yield _summary(effect)
+    yield _bits_line(effect) if effect.rung == BITS else _summary(effect)
     if effect.damped and effect.kept:
         yield (
             f"note: {counted(len(effect.damped), 'layer')} ({_names(effect.damped)}) had fewer rows of "
@@ -148,6 +149,17 @@ def _summary(effect: "RungEffect") -> str:
     if effect.kept:
         return f"{recovered} {change}"
     return f"{nothing} it did not help, so it was not kept ({change})"
+
+
+def _bits_line(effect: "RungEffect") -> str:
+    done = ["zero points for blocks"] if effect.zero_points else []
+    if effect.more_bits:
+        bits = " or ".join(map(str, sorted(set(effect.more_bits.values()))))
+        names = _names([*effect.more_bits])
+        done.append(f"{bits} bits for {counted(len(effect.more_bits), 'layer')} ({names})")
+    change = f"from {_decibels(effect.before)} to {_decibels(effect.after)} dB"
+    by = f"on {counted(effect.decided_by, 'sample')}"
+    return f"chose {' and '.join(done)} ({effect.rung}): worst output {change} {by}, with weights to nearest"
 
 
 def _decibels(value: float) -> str:

@@ -29,7 +29,7 @@ from ptq_cli.pipeline.run_quantize import asks_for_evaluation
 from ptq_cli.pipeline.statement import statement_beside
 from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.recipe.assignments import Once
-from ptq_cli.recipe.declaration import AUTO, IN_FLOAT, RUNGS
+from ptq_cli.recipe.declaration import AUTO, BITS, IN_FLOAT, RUNGS
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import REWRITING, needs_ranges, recovery_rungs
 from ptq_cli.recipe.schema import Recipe
@@ -328,7 +328,7 @@ def rungs_to_try(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
     if AUTO in recipe.recovery.rungs:
         # It chooses layers in float itself, by the budget. Where none is calibrated, no range can be chosen.
         able = RUNGS if needs_ranges(recipe) else REWRITING
-        return tuple(rung for rung in able if rung != IN_FLOAT), Candidate(rungs=(AUTO,))
+        return tuple(rung for rung in able if rung not in (IN_FLOAT, BITS)), Candidate(rungs=(AUTO,))
     return recovery_rungs(recipe.recovery), Candidate()
 
 

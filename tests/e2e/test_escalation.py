@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 from tests.contracts.ops.case import graph
@@ -83,3 +84,69 @@ def test_an_lstm_with_activations_in_float_multiplies_its_integers_as_floats(spe
     path = speech / "floats/model_int8.onnx"
     assert lstm_operators(path) == ["LSTM"] * 2
     assert path.stat().st_size < 0.4 * (speech / "floats/model.float.onnx").stat().st_size
+
+
+CHAIN = """(float[N,64] x) => (float[N,64] y)
+    <float[64,64] a, float[64,64] b, float[64,64] c, float[64,64] d, float[64,64] e, float[64,64] f> {
+    p = MatMul(x, a) q = Relu(p) [loud] r = MatMul(q, b) s = MatMul(r, c)
+    t = MatMul(s, d) u = Relu(t) v = MatMul(u, e) y = MatMul(v, f) }"""
+FEW_BITS = "quantize chain.onnx --data x.npz --preset w4_block32 --set accuracy.goal_db=24"
+
+
+@pytest.fixture
+def chain(folder: Path) -> Path:
+    """Layers in a row, one with large weights of next to nothing, which leave the others few steps."""
+    model, random = build(CHAIN), np.random.default_rng(0)
+    for name, value in model.graph.initializers.items():
+        weight = random.standard_normal((64, 64)).astype(np.float32) / 8
+        if name == "a":
+            weight[:, ::32] = 1e-4
+        elif name == "b":
+            weight[::32] = 0.8
+        value.const_value = ir.tensor(weight, name=name)
+    (folder / "chain.onnx").write_bytes(serialized(model))
+    np.savez(folder / "x.npz", x=random.standard_normal((512, 64)).astype(np.float32))
+    return folder
+
+
+def stored_as(path: Path) -> dict[str, str]:
+    """Types of the integers of each weight, by its name."""
+    constants = onnx.load(path).graph.initializer
+    kinds = {item.name: onnx.TensorProto.DataType.Name(item.data_type) for item in constants}
+    return {name[0]: kind for name, kind in kinds.items() if name.endswith(".quantized")}
+
+
+def test_weights_that_cost_the_most_get_more_bits(chain: Path, ptq: Any) -> None:
+    plain = ptq(f"{FEW_BITS} --set recovery.rungs=round --run plain")
+    made = ptq(f"{FEW_BITS} --run better")
+    assert plain.status == made.status == 0, made.err
+    assert re.search(r"measuring what each of 6 costs takes .*; --recover none skips this", made.err)
+    assert re.search(
+        r"chose zero points for blocks and 8 bits for 1 layer \(loud\) \(bits\): worst", made.out
+    )
+    files = [chain / run / "model_q4.onnx" for run in ("plain", "better")]
+    assert set(stored_as(files[0]).values()) == {"INT4"}
+    assert stored_as(files[1]) == {**dict.fromkeys("acdef", "UINT4"), "b": "UINT8"}
+    assert files[1].stat().st_size < files[0].stat().st_size + 0.25 * 6 * 64 * 64 / 2 + 6 * 64 + 1000
+    assert worst_output(ptq, "plain", "x.npz") + 2.0 < worst_output(ptq, "better", "x.npz")
+    assert json.loads(files[1].with_name("model_q4.intoto.json").read_text())["predicate"]["by_runs"] == [
+        "bits",
+        "round",
+    ]
+
+    assert ptq("export --run better --output again.onnx").status == 0
+    assert (chain / "again.onnx").read_bytes() == files[1].read_bytes()
+
+
+def test_bits_that_a_recipe_pins_and_outputs_that_are_good_enough_stay(chain: Path, ptq: Any) -> None:
+    pinned = "[[override]]\nmatch = 'loud'\nweights = { bits = 4, symmetric = true }\n"
+    (chain / "ptq.toml").write_text(pinned)
+    assert ptq(f"{FEW_BITS} --run pinned").status == 0
+    found = stored_as(chain / "pinned/model_q4.onnx")
+    assert found["b"] == "INT4" and "UINT4" in found.values()
+    (chain / "ptq.toml").unlink()
+    outcome = ptq(f"{FEW_BITS} --set accuracy.goal_db=9 --run enough")
+    assert outcome.status == 0 and "measuring" not in outcome.err
+    assert ptq(f"{FEW_BITS} --set recovery.rungs=round --set accuracy.goal_db=9 --run plain").status == 0
+    graphs = [onnx.load(chain / run / "model_q4.onnx").graph for run in ("enough", "plain")]
+    assert graphs[0].SerializeToString(deterministic=True) == graphs[1].SerializeToString(deterministic=True)

@@ -54,3 +54,25 @@ def test_a_table_of_a_layer_in_float_is_float_and_there_once(folder: Path, ptq: 
     assert outcome.status == 0, outcome.err
     constants = onnx.load("tied/model_q4.onnx").graph.initializer
     assert [tuple(item.dims) for item in constants if 512 in item.dims] == [(512, 32)]
+
+
+WIDE = """(int64[N,S] ids) => (float[N,S,128] y) <float[128,32] table, float[32,1024] v, float[1024,32] w> {
+    rows = Gather(table, ids)
+    h = MatMul(rows, v)
+    r = Relu(h)
+    o = MatMul(r, w)
+    turned = Transpose<perm=[1,0]>(table)
+    y = MatMul(o, turned) }"""
+
+
+def test_a_shared_table_with_more_bits_is_there_once(folder: Path, ptq: Ptq) -> None:
+    onnx.save(ir.to_proto(build(WIDE)), folder / "wide.onnx")
+    np.savez(folder / "ids.npz", ids=np.random.default_rng(0).integers(0, 128, (64, 6)))
+    made = ptq("quantize wide.onnx --data ids.npz --preset w4_block32 --set accuracy.goal_db=40 --run wide")
+    assert made.status == 0, made.err
+    assert "8 bits for 2 layers (y, rows) (bits)" in made.out, made.out
+    constants = onnx.load("wide/model_q4.onnx").graph.initializer
+    kinds = [
+        onnx.TensorProto.DataType.Name(item.data_type) for item in constants if np.prod(item.dims) == 4096
+    ]
+    assert kinds == ["INT8"]

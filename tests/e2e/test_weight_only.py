@@ -120,7 +120,7 @@ def test_with_data_weights_alone_are_chosen_by_what_layers_read(
     assert found.status == 0
     assert f"recovered {layers} (round)" in found.out
     assert "measured no activations: none needs a range\n" in found.out
-    assert 'rungs = [\n    "round",\n]' in (dense / "ptq-run/recipe.toml").read_text()
+    assert 'rungs = [\n    "bits",\n    "round",\n]' in (dense / "ptq-run/recipe.toml").read_text()
     better = (dense / "ptq-run/model_q4.onnx").read_bytes()
     assert ptq(f"export --recover none {zeros} -o nearest.onnx").status == 0
     expected, nearest = (

@@ -16,7 +16,7 @@ from ptq_cli.models.graph_reading import every_node, short_name
 from ptq_cli.models.pair_operators import KERNEL_INPUTS, KERNEL_PARAMETERS, MICROSOFT, dequantized_by
 from ptq_cli.plan.embedding_tables import TiedTable
 from ptq_cli.plan.sites import BiasSite, Plan, WeightSite
-from ptq_cli.qdq.read.stored_constants import DynamicPart, dynamic_parts
+from ptq_cli.qdq.read.stored_constants import DynamicPart, dynamic_parts, product_of
 from ptq_cli.qdq.write.block_weights import add_two_levels, in_place_of_blocks
 from ptq_cli.qdq.write.dynamic_layers import DynamicLayers, spread
 from ptq_cli.qdq.write.new_nodes import NewNodes, new_node, put_in_front, take_place
@@ -316,7 +316,11 @@ def share_tables(model: ir.Model, tied: Sequence[TiedTable]) -> dict[str, str]:
             # A Gather whose table is stored by itself has nothing to share.
             gathers = [gather for gather in gathers if gather.inputs[0] is table]
             renamed |= _share_blocks(new, item, dequantize, gathers) if gathers else {}
-        elif (found := _stored_apart(item.site, parts) or _plain_integers(dequantize)) is not None:
+        elif found := (
+            _stored_apart(item.site, parts)
+            or _plain_integers(dequantize)
+            or _of_product(new, node.inputs[item.site.input_index])
+        ):
             integers, scale = found
             integers = _turn(new, integers, f"{item.table}.quantized") if item.turned else integers
             for gather in gathers:
@@ -361,6 +365,17 @@ def _plain_integers(dequantize: ir.Node | None) -> tuple[ir.Value, ir.Value] | N
     if scale is None or scale.const_value is None or zeros is None or zeros.const_value is None:
         return None
     return None if zeros.const_value.numpy().any() else (integers, scale)
+
+
+def _of_product(new: NewNodes, value: ir.Value | None) -> tuple[ir.Value, ir.Value] | None:
+    """Return integers and scale, (C,), of a weight that a Cast and a Mul restore; None of any other."""
+    product = product_of(value.producer()) if value is not None else None
+    if product is None or product.integers.const_value is None or product.integers.dtype != ir.DataType.INT8:
+        return None
+    assert product.scale.const_value is not None  # noqa: S101 - a product has a constant scale
+    scale = product.scale.const_value.numpy()
+    rows = scale.reshape(-1) if scale.size > 1 else scale.reshape(())
+    return product.integers, new.constant(f"{short_name(product.scale.name or '')}.rows", rows)
 
 
 def _turn(new: NewNodes, turned: ir.Value, name: str) -> ir.Value:

@@ -10,11 +10,15 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.core.formats import IntegerFormat
+from ptq_cli.placement.placed_graph import place
+from ptq_cli.placement.tensor_settings import tensor_recipe
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.target.target_file import load_target
 from ptq_cli.qdq.proof.stored_layers import stored_formats
 from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.qdq.read.pair_grids import grid_of
+from ptq_cli.recipe.schema import Recipe
+from ptq_cli.recipe.sections import ActivationSettings
 from ptq_cli.runtime.engine_registry import count_kernels
 from tests.each_case import each_case
 from tests.quantized import quantize_model
@@ -141,3 +145,29 @@ def test_small_weights_of_large_inputs_are_as_exact_as_others(channels: slice):
     written = quantize_model(model, plan, parameters(model, plan, [batch]))
     expected, found = run(model, batch)[0], run(written, batch)[0]
     assert min(sqnr_db(expected[:, n], found[:, n]) for n in range(8)) > 30
+
+
+TIED = {
+    "turned": "y = MatMul(r, turned)",
+    "as it is": "y = Gemm<transB=1>(r, table)",
+}
+
+
+@each_case("layer", TIED)
+def test_a_table_tied_to_a_layer_in_float_is_there_once_as_bytes(layer: str):
+    text = """(int64[N] ids) => (float[N,512] y) <float[512,32] table, float[32,32] w, float[32,512] turned> {
+        rows = Gather(table, ids) h = MatMul(rows, w) r = Relu(h) LAYER }"""
+    model = build(text.replace("LAYER", TIED[layer]))
+    values = model.graph.initializers
+    values["turned"].const_value = ir.tensor(values["table"].const_value.numpy().T, name="turned")
+    if layer != "turned":
+        del values["turned"]
+    asked = replace(
+        tensor_recipe(Recipe(activations=ActivationSettings(mode="float"))), products={"y": "why"}
+    )
+    placement = place(model, make_plan(model, TARGET), TARGET, asked)
+    result = quantized(model, placement.plan)
+    large = [value for value in result.graph.initializers.values() if value.const_value.size >= 512 * 32]
+    assert [value.dtype for value in large] == [ir.DataType.INT8]
+    ids = {"ids": np.arange(0, 512, 3)}
+    assert sqnr_db(run(model, ids)[0], run(result, ids)[0]) > 30.0
