@@ -6,6 +6,7 @@ changes no statistic; where the extra ``cuda`` is installed, this one does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -141,7 +142,6 @@ class CudaCollectors:
         self._found = self._nothing.clone()
         state = (self._floors, self._tops, self._tables, self._found)
         self._state = tuple(view_of(part) for part in state)
-        self._kernels: dict[torch.dtype, Any] = {}
         self._layouts: dict[Any, _Layout] = {}
 
     def feed(self, arrays: Mapping[str, torch.Tensor], shared: object = None) -> list[str]:
@@ -243,18 +243,13 @@ class CudaCollectors:
             -(-total // blocks),
         )
         return _Layout(
-            read=self._kernel(dtype, bits_of),
+            read=cuda_kernels.pass_over(bits_of, counts=self._counts),
             arguments=arguments,
             rows=rows,
             tensors=number,
             blocks=blocks,
             kept=kept,
         )
-
-    def _kernel(self, dtype: torch.dtype, bits_of: Any) -> Any:
-        if dtype not in self._kernels:
-            self._kernels[dtype] = cuda_kernels.pass_over(bits_of, counts=self._counts)
-        return self._kernels[dtype]
 
     def _processors(self) -> int:
         if self._device.type != "cuda":
@@ -266,8 +261,9 @@ class CudaCollectors:
         cuda.select_device(self._device.index or 0)
 
 
+@cache
 def require_kernels(device: int) -> None:
-    """Check that the kernels can be compiled, and count on a GPU.
+    """Check that the kernels can be compiled, and count on a GPU; once in a process.
 
     Errors: ``DeviceError`` where they cannot, or count wrongly.
     """

@@ -13,6 +13,7 @@ numba compiles kernels when they are first launched: numba-cuda for a GPU; its s
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -148,8 +149,11 @@ def _take(bits_of: Any, *, counts: bool) -> Any:
     return take
 
 
+@cache
 def pass_over(bits_of: Any, *, counts: bool) -> Any:
     """The kernel of a pass over values whose words ``bits_of`` reads; without ``counts`` it finds ranges.
+
+    It is made once in a process, and so compiled once for a kind of GPU.
 
     Shapes: memory: (M,), the words in which tensors lie. begins: (T,), where each begins there. starts:
         (T + 1,), how many values those before it have. rows: (T,), which of ``floors``, ``tops``, ``tables``
