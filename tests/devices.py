@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from ptq_cli.core.errors import DeviceError
+from ptq_cli.runtime import cuda
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import HOST, Device, parse_device
 from ptq_cli.runtime.tapping import on_device
@@ -21,6 +22,8 @@ def use_the_host_as_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(on_device, "free_memory", lambda device: 8 << 30)
+    # Where the extra is installed its kernels would look for a GPU.
+    monkeypatch.setattr(cuda, "has_kernel_compiler", lambda: False)
 
 
 def require_or_skip(name: str) -> str:

@@ -34,7 +34,7 @@ PLACE = ROOT / ".environments"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 VERSIONS = ("lowest", "pinned", "newest")
 NOT_TRIED = {("3.14", "lowest"): "the lowest versions have no wheels for it"}
-USERS_EXTRAS = ("openvino", "parquet", "plot")
+USERS_EXTRAS = ("hub", "openvino", "parquet", "plot")
 # What only `make lint` and tests that skip without it use.
 NOT_IN_TESTS = {
     "ai-edge-model-explorer",
@@ -45,7 +45,7 @@ NOT_IN_TESTS = {
     "pytest-cov",
     "ruff",
 }
-NEED_TORCH = {"torch", "torchmetrics"}
+NEED_TORCH = {"torch", "torchmetrics", "transformers"}
 CUDA = ("nvidia-", "cuda-", "triton")
 SHORT = ("tests/unit/core", "tests/unit/recipe", "tests/unit/calibdata", "tests/unit/qdq")
 TESTS = ("-m", *shlex.split("pytest -p no:cacheprovider -n 2 --dist worksteal -m 'not nightly' -rfEs"))
