@@ -192,7 +192,7 @@ class _Layers:
             return "the quantizer has no evenly spaced integers"
         if site.kernel:
             return "an operator of the runtime reads its integers, and has scales of its own"
-        return _SHARED if site.as_product or site in self._shared else ""
+        return _SHARED if site in self._shared else ""
 
     def layer(self, site: WeightSite, *, free: bool) -> QuantizedLayer | str:
         """Return the layer of a weight, or why its form keeps the weight from being chosen again."""

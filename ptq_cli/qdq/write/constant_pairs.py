@@ -37,7 +37,7 @@ class StoredNames:
     turned: bool = False
 
 
-# Names of the constants behind a DequantizeLinear; other forms are not in it.
+# Names of the constants behind a DequantizeLinear or a product; other forms are not in it.
 NamesBySite = Mapping[WeightSite | BiasSite, StoredNames]
 
 
@@ -155,6 +155,9 @@ class _ConstantWriter:
         has_values = item.parameters is None or item.stored.tensor_scale is not None
         if has_values or (site.as_product and not site.kernel and not site.dynamic):
             node.replace_input_with(site.input_index, integers)
+            if not has_values:
+                cast, scale = _factors(integers)
+                self.names[site] = StoredNames(cast, scale)
         elif site.kernel:
             _read_by_kernel(node, site, self._stored[key])
         elif site.dynamic:
@@ -410,3 +413,13 @@ def _take_rows(new: NewNodes, gather: ir.Node, integers: ir.Value, scale: ir.Val
         last = new.constant(f"{name}.last", np.array([-1], np.int64))
         steps = put("Unsqueeze", [own, last], "Unsqueeze", dtype=scale.dtype)
     take_place(gather, ir.node("Mul", [values, steps], name=name))
+
+
+def _factors(product: ir.Value) -> tuple[str, str]:
+    """Return the names of the integers and of the scale that a product is of."""
+    multiply = product.producer()
+    assert multiply is not None  # noqa: S101 - ``_add_product`` made it
+    floats, scale = multiply.inputs
+    cast = floats.producer() if floats is not None else None
+    assert cast is not None and cast.inputs[0] is not None and scale is not None  # noqa: S101
+    return cast.inputs[0].name or "", scale.name or ""
