@@ -12,13 +12,13 @@ from ptq_cli.calibdata.bind import bind_inputs, fit_dataset, fixed_batch_size
 from ptq_cli.calibdata.carries import zero_states
 from ptq_cli.calibdata.dataset.dataset import Dataset, DividedDataset, Division
 from ptq_cli.calibdata.recordings import Recordings
-from ptq_cli.core.errors import EmptyDataError
+from ptq_cli.core.errors import EmptyDataError, RuntimeFailedError
 from ptq_cli.core.progress import Progress, ProgressCallback
 from ptq_cli.core.tensors import TensorSpec
 from ptq_cli.core.words import few
 from ptq_cli.models.batch_axes import axis_notes
 from ptq_cli.models.fixed_inputs import closed_sizes
-from ptq_cli.models.graph_reading import value_spec
+from ptq_cli.models.graph_reading import nested_values, value_spec
 from ptq_cli.models.loading.source import ModelKind
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan
@@ -26,6 +26,7 @@ from ptq_cli.qdq.read.stored_constants import require_float_weights
 from ptq_cli.recipe.recovery_rungs import needs_ranges
 from ptq_cli.recipe.sections import CalibrationSettings
 from ptq_cli.runtime.session import Session
+from ptq_cli.runtime.tapping.memory_plan import tapped_sizes
 from ptq_cli.setup.float_model import FloatModel, axes_told, make_float_model, open_source, reading
 from ptq_cli.setup.resolve import Resolved, no_data, open_data
 from ptq_cli.setup.served_inputs import (
@@ -35,6 +36,8 @@ from ptq_cli.setup.served_inputs import (
     with_state_axes,
     with_states,
 )
+
+NESTED_BYTES, MOST_SAMPLES = 1 << 30, 1 << 31  # of what is computed inside loops for a batch; and no limit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,18 +138,38 @@ def open_subject(
         # The part that is tapped may run where the whole does not; better to learn it now than after it ran.
         Session(model.stored, threads=threads)
     batch_size = fixed or recipe.data.batch_size
+    plan = make_plan(model.model, resolved.target)
     if dataset is not None:
         dataset = with_states(dataset, recipe.data, model.model, model.stored)
         dataset = calibrated_part(dataset, recipe.calibration, model.inputs)
+        if not fixed and needs_ranges(recipe):
+            batch_size = min(batch_size, _most_with_loops(model, plan, bind_inputs(dataset, model.inputs)))
     return CalibrationSubject(
         model=model,
         data=dataset,
-        plan=make_plan(model.model, resolved.target),
+        plan=plan,
         batch_size=batch_size,
         is_measured=needs_ranges(recipe),
         notes=tuple(_notes(dataset, model, batch_size)) if dataset is not None else (),
         told_axes=told,
     )
+
+
+def _most_with_loops(model: FloatModel, plan: Plan, dataset: Dataset) -> int:
+    """The most samples of a batch by what If, Loop and Scan compute of one: batches with these are run whole.
+
+    A loop gives what all its steps compute: of 7 MB of weights a decoder of 501 steps makes 1.2 GB a sample.
+    """
+    nested = [name for name in plan.measured if name in nested_values(model.model.graph)]
+    with closing(dataset.batches(1)) as batches:
+        first = next(batches, None)
+    if not nested or first is None:
+        return MOST_SAMPLES
+    try:
+        sizes, _ = tapped_sizes(model.model, nested, first.inputs)
+    except RuntimeFailedError:  # One sample alone is nothing for this model.
+        return MOST_SAMPLES
+    return max(1, NESTED_BYTES // max(1, sum(sizes.values())))
 
 
 def _notes(dataset: Dataset, model: FloatModel, batch_size: int) -> Iterator[str]:

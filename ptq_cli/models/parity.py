@@ -89,6 +89,21 @@ def require_parity(
     return worst
 
 
+def largest_difference(expected: Sequence[Array], found: Sequence[Array]) -> float:
+    """Return the largest difference of outputs of the same shapes, relative to the largest magnitude of each.
+
+    Edge case: NaN where only one of them has it, or none of several shapes is comparable.
+
+    Example:
+        >>> largest_difference([np.float32([1.0, 2.0])], [np.float32([1.0, 2.5])])
+        0.25
+    """
+    pairs = list(zip(expected, found, strict=True))
+    if any(one.shape != other.shape for one, other in pairs):
+        return float("nan")
+    return max((_difference(*pair, allow_nan=True)[0] for pair in pairs), default=0.0)
+
+
 _AT_ONCE = 1 << 22  # values compared at once
 
 

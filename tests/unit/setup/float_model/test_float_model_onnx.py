@@ -53,6 +53,26 @@ def test_a_conversion_that_computes_something_else_is_refused(tmp_path: Path) ->
     assert "opset 20" in caught.value.hint
 
 
+CONSTANTS = """ w = Constant<value = float[2,1,1,1] {0.7, -1.3}>() s = Constant<value = float[2] {1.1, 0.7}>()
+    b = Constant<value = float[2] {0.1, 0.3}>() m = Constant<value = float[2] {0.2, -0.4}>()
+    v = Constant<value = float[2] {1.7, 0.6}>() r = Constant<value = float {3.99}>()
+    one = Constant<value = float {1.0}>() c = Conv(x, w) n = BatchNormalization(c, s, b, m, v)
+    e = Constant<value = float {3.0}>() d = Constant<value = float {6.0}>() z = Constant<value = float {0.0}>()
+    f = Add(n, e) g = Clip(f, z, d) y0 = Div(g, d)"""
+
+
+def test_a_file_that_rounding_decides_is_compared_by_its_own_differences(tmp_path: Path) -> None:
+    """Each step of a logistic map doubles an error: folded or not, a BatchNormalization is seen behind some."""
+    text = "(float[N,1,8,8] x) => (float[N,2,8,8] y) {" + CONSTANTS
+    for step in range(16):
+        text += f" a{step} = Sub(one, y{step}) b{step} = Mul(y{step}, a{step}) y{step + 1} = Mul(r, b{step})"
+    array = np.random.default_rng(0).standard_normal((64, 1, 8, 8)).astype(np.float32)
+    model = made(tmp_path, text + " y = Identity(y16) }", 13, array)
+    assert model.parity is not None and 1e-3 < model.parity < 0.1
+    (note,) = (note for note in model.notes if note.startswith("outputs of the file itself differ by up to "))
+    assert note.endswith("behind a loop that feeds itself")
+
+
 def test_where_made_up_inputs_do_not_fit_nothing_is_compared(tmp_path: Path) -> None:
     text = "(float[N,C] x) => (float[N,D] y) { s = Constant<value = int64[2] {-1, 5}>()\n y = Reshape(x, s) }"
     assert made(tmp_path, text, 11).parity is None
