@@ -207,6 +207,9 @@ def _print_written(result: "ExportResult") -> None:
         say(f"wrote {shown_path(result.context)}, compiled for the HTP alone")
 
 
+_NAMED = 3  # tensors of a note; --json has all
+
+
 def print_quantized(result: "ExportResult") -> None:
     """Print what was quantized and how."""
     from ptq_cli.pipeline.exported_file import quantizer_line
@@ -226,11 +229,13 @@ def print_quantized(result: "ExportResult") -> None:
     for reason, count in Counter(result.never_run.values()).items():
         stay = "stays" if count == 1 else "stay"
         say(f"warning: {counted(count, 'layer')} {stay} in float: {reason}")
-    for name, channels in result.widened.items():
-        some = "1 channel" if channels == 1 else f"{channels:,} channels"
-        detail(f"note: {some} of '{name}' got a wider scale, so that the bias fits")
-    for name, method in result.one_candidate.items():
-        detail(f"note: {method} had only one candidate for '{name}': its whole range")
+    if result.widened:
+        channels = counted(sum(result.widened.values()), "channel")
+        names = few([f"'{name}'" for name in result.widened], _NAMED)
+        detail(f"note: {channels} of {names} got a wider scale, so that the bias fits")
+    for method in dict.fromkeys(result.one_candidate.values()):
+        tensors = few([f"'{name}'" for name, own in result.one_candidate.items() if own == method], _NAMED)
+        detail(f"note: {method} had only one candidate for {tensors}: the whole range")
     for line in export_recovery_lines(result):
         detail(line)
 

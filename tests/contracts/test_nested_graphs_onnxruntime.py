@@ -13,9 +13,12 @@ import pytest
 
 import ptq_cli
 from ptq_cli.calibdata.dataset.batches import Batch
+from ptq_cli.calibration import subject
 from ptq_cli.calibration.collect import CountedTensors, collect
+from ptq_cli.calibration.subject import open_subject
 from ptq_cli.collectors.calibration_file import load_calibration
 from ptq_cli.core.errors import NonFiniteActivationError, UnknownNameError
+from ptq_cli.core.progress import silent
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.graph_reading import nested_values
 from ptq_cli.plan.planner import make_plan
@@ -24,6 +27,7 @@ from ptq_cli.qdq.proof.target_faults import target_faults
 from ptq_cli.runtime.engine_registry import find_kernels
 from ptq_cli.runtime.session import Session
 from ptq_cli.runtime.tapping.taps import tap
+from ptq_cli.setup.resolve import Request, resolve
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, run, serialized, sqnr_db
 
@@ -147,6 +151,18 @@ def test_the_bytes_do_not_depend_on_how_the_data_are_divided(tmp_path: Path, cas
     whole, *others = (load_calibration(tmp_path / name / "calibration.safetensors") for name in names)
     assert all(other.statistics == whole.statistics for other in others)
     assert whole.provenance.samples == 64
+
+
+def test_a_batch_has_as_many_samples_as_what_loops_make_of_them_allows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _, _ = written(tmp_path, "Loop")
+    settings = {"data": str(tmp_path / "data.npz"), "data.batch_size": 16}
+    resolved = resolve(Request(settings=settings, model=path, folder=tmp_path).by_user())
+    each = 2 * 3 * 8 * 4  # The state and the product of three steps, of 8 floats.
+    for limit, samples in ((16 * each, 16), (5 * each, 5), (1, 1)):
+        monkeypatch.setattr(subject, "NESTED_BYTES", limit)
+        assert open_subject(resolved, silent).batch_size == samples
 
 
 def test_nan_inside_a_branch_is_refused_with_the_tensor(tmp_path: Path) -> None:

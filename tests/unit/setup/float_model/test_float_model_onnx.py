@@ -57,15 +57,17 @@ CONSTANTS = """ w = Constant<value = float[2,1,1,1] {0.7, -1.3}>() s = Constant<
     b = Constant<value = float[2] {0.1, 0.3}>() m = Constant<value = float[2] {0.2, -0.4}>()
     v = Constant<value = float[2] {1.7, 0.6}>() r = Constant<value = float {3.99}>()
     one = Constant<value = float {1.0}>() c = Conv(x, w) n = BatchNormalization(c, s, b, m, v)
-    e = Constant<value = float {3.0}>() d = Constant<value = float {6.0}>() z = Constant<value = float {0.0}>()
+    e = Constant<value = float {3.0}>() d = Constant<value = float {6.0}>()
+    z = Constant<value = float {0.0}>()
     f = Add(n, e) g = Clip(f, z, d) y0 = Div(g, d)"""
 
 
 def test_a_file_that_rounding_decides_is_compared_by_its_own_differences(tmp_path: Path) -> None:
-    """Each step of a logistic map doubles an error: folded or not, a BatchNormalization is seen behind some."""
+    """Each step of a logistic map doubles an error: after some, how a constant was folded is seen."""
     text = "(float[N,1,8,8] x) => (float[N,2,8,8] y) {" + CONSTANTS
     for step in range(16):
-        text += f" a{step} = Sub(one, y{step}) b{step} = Mul(y{step}, a{step}) y{step + 1} = Mul(r, b{step})"
+        text += f" a{step} = Sub(one, y{step}) b{step} = Mul(y{step}, a{step})"
+        text += f" y{step + 1} = Mul(r, b{step})"
     array = np.random.default_rng(0).standard_normal((64, 1, 8, 8)).astype(np.float32)
     model = made(tmp_path, text + " y = Identity(y16) }", 13, array)
     assert model.parity is not None and 1e-3 < model.parity < 0.1
