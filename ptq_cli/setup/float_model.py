@@ -234,9 +234,7 @@ def make_float_model(
     parity, of_file = None, 0.0
     if expected is not None or prepared.is_declared:
         session = Session(stored, threads=threads)
-        parity, seen, of_file = _compared(
-            session, prepared, source, example, expected, threads=threads, allow_nan=allow_nan
-        )
+        parity, seen, of_file = _compared(session, prepared, source, example, expected, allow_nan=allow_nan)
         if forget_contradicted(prepared.model, seen):
             # What is stored again is read from where it was stored first.
             earlier, stored = stored, _store(prepared.model, source.file, output)
@@ -259,7 +257,6 @@ def _compared(
     example: ExampleInputs,
     expected: list[Array] | None,
     *,
-    threads: int,
     allow_nan: bool,
 ) -> tuple[float | None, Shapes, float]:
     """How far the prepared graph is from its source, and the shapes of what went in and came out.
@@ -281,7 +278,7 @@ def _compared(
             parity = require(compared=compared)
         except ParityError:
             fed = {**example, **source.fixed}
-            of_file = _own_difference(file.path, fed, both[0], both[2], threads) if is_onnx else 0.0
+            of_file = _own_difference(file.path, fed, both[0], both[2]) if is_onnx else 0.0
             if not of_file > compared.tolerance:
                 raise
             parity = require(compared=replace(compared, tolerance=min(TIMES_OWN * of_file, MOST_UNSTEADY)))
@@ -290,13 +287,13 @@ def _compared(
 
 
 def _own_difference(
-    path: Path, example: ExampleInputs, expected: Sequence[Array], names: Sequence[str], threads: int
+    path: Path, example: ExampleInputs, expected: Sequence[Array], names: Sequence[str]
 ) -> float:
     """How far outputs of a file are from those without ONNX Runtime's optimizations: rounding alone differs.
 
     Behind a loop that feeds itself, or a choice that nearly is a tie, the last bit becomes a visible one.
     """
-    session = Session(_as_opened(path), threads=threads, optimize=False)
+    session = Session(_as_opened(path), threads=1, optimize=False)
     found = _run_or_none(session, example)
     if found is None:
         return 0.0
