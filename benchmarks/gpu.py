@@ -34,6 +34,7 @@ from ptq_cli.calibration.open_forward import open_forward
 from ptq_cli.calibration.subject import CalibrationSubject, open_subject
 from ptq_cli.collectors.max_collector import no_statistics
 from ptq_cli.collectors.tensor_statistics import TensorStatistics
+from ptq_cli.core.errors import DeviceError
 from ptq_cli.core.progress import silent
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.runtime.machine import HOST, Device, Machine, parse_device, usable_cores
@@ -289,7 +290,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--device", type=parse_device, default=Device("cuda"), help="cuda, cuda:1, or cpu")
     parser.add_argument("--quick", action="store_true", help="one round of few samples")
     arguments = parser.parse_args(words)
-    require_device(arguments.device)
+    try:
+        require_device(arguments.device)
+    except DeviceError as error:
+        parser.error(f"{error.message}; {error.hint}")
     rounds, share = (1, 0.0) if arguments.quick else (ROUNDS, 1.0)
     print_part("gpu", _tables(arguments.device, rounds, share), write=arguments.write)
 
