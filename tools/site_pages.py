@@ -26,6 +26,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
+    "SKILL.md": "skill.md",
     "benchmarks/RESULTS.md": "results.md",
     "configs/README.md": "configs.md",
 }

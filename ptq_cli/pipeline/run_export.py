@@ -212,7 +212,11 @@ def run_export(
             exported = make_export(source, data, keeps_on_interrupt=True)
             # The constants of a large model are in a file already, which an error has to take away again.
             undo.callback(exported.model.discard)
-            if not exported.result.uncounted:
+            if float_model.is_apart:
+                # The graph as written has all weights as floats again, in memory.
+                note = "kernels of a model above 2 GiB are not compared here: ptq verify --data does"
+                progress(Progress("export", 0, None, note))
+            elif not exported.result.uncounted:
                 dataset = data.dataset if data is not None else None
                 require_right_kernels(exported.model, exported.result.plan, resolved, dataset, progress)
             if context is not None:
@@ -300,7 +304,8 @@ def _exported(
         decided.learn(made, source.float_model)
     made.write(made.model)
     accuracy = None
-    if context is not None:
+    # Above 2 GiB both models at once would take several times the memory that an export takes.
+    if context is not None and not source.float_model.is_apart:
         accuracy = reached_accuracy(context, made, again=again)
         if made.float_layers is not None and accuracy.sqnr_db < context.wanted_db:
             made = replace(made, float_layers=replace(made.float_layers, reached=accuracy.sqnr_db))

@@ -45,7 +45,7 @@ Examples:
   ptq verify theirs.onnx --target tensorrt --random-inputs --json
   ptq verify exported_q4/ --random-inputs
   ptq verify --pack cases
-  ptq verify --rederive model_int8.onnx --run ptq-run
+  ptq verify --rederive ptq-run/model_int8.onnx
 
 Exits with status 3 if a rule of the target is broken, if the share is too small, or if a kernel computes
 something else than its operators, or may do so on this processor.

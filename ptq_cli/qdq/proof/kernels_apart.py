@@ -1,5 +1,6 @@
 """Quantized graph cut at its integers, so that each kernel can be run on the integers of the file."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -115,4 +116,5 @@ def _rounding(node: ir.Node, quantize: ir.Node) -> int:
     own = grid_of(quantize).parameters
     ends = [grid_of(pair).ends or (0.0, 0.0) for pair in map(dequantized_by, node.inputs) if pair is not None]
     largest = max((abs(end) for both in ends for end in both), default=0.0)
-    return int(_FLOAT_ROUNDING * largest / float(own.scale)) if own is not None else 0
+    steps = _FLOAT_ROUNDING * largest / float(own.scale) if own is not None and own.scale > 0 else 0.0
+    return int(steps) if math.isfinite(steps) else 0  # of a damaged file's scales
