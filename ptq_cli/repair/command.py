@@ -18,7 +18,7 @@ Examples:
   ptq repair theirs.onnx
   ptq repair theirs.onnx --float model.onnx -o exact.onnx
   ptq repair theirs.onnx --float model.onnx --data calib.npz
-  ptq repair theirs.onnx --check
+  ptq repair exact.onnx --check
 """,
 )
 @argument("model", type=PATH)
