@@ -212,11 +212,8 @@ def run_export(
             exported = make_export(source, data, keeps_on_interrupt=True)
             # The constants of a large model are in a file already, which an error has to take away again.
             undo.callback(exported.model.discard)
-            if float_model.is_apart:
-                # The graph as written has all weights as floats again, in memory.
-                note = "kernels of a model above 2 GiB are not compared here: ptq verify --data does"
-                progress(Progress("export", 0, None, note))
-            elif not exported.result.uncounted:
+            # Above 2 GiB the graph as written has all weights as floats again, in memory: ptq verify runs it.
+            if not exported.result.uncounted and not float_model.is_apart:
                 dataset = data.dataset if data is not None else None
                 require_right_kernels(exported.model, exported.result.plan, resolved, dataset, progress)
             if context is not None:
