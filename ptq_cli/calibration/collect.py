@@ -95,7 +95,8 @@ def host_groups(names: Sequence[str], method: str, allow_nonfinite: bool = False
     Neighbors in the graph, of about one size, come into different groups, so that those are alike.
     """
     collectors = {name: make_collector(method, allow_nonfinite=allow_nonfinite) for name in names}
-    if together(collectors) is None:
+    # All are of one kind, so that one tells; of none there is nothing to join.
+    if together(dict(list(collectors.items())[:1])) is None:
         return [HostCollectors({name: collector}) for name, collector in collectors.items()]
     parts = [names[first::_GROUPS] for first in range(min(_GROUPS, len(names)))]
     return [HostCollectors({name: collectors[name] for name in part}) for part in parts]

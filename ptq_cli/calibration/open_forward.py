@@ -109,7 +109,7 @@ def _open_on_device(
     place = SessionPlace(device, memory=limit)
     session = Session(tap(model.model, taps), threads=machine.threads, place=place)
     if not cuda.has_kernel_compiler():
-        note = f"PyTorch counts on {device}; pip install 'ptq-cli[cuda]' counts faster"
+        note = f"PyTorch counts on {device}, one tensor at a time; 'ptq-cli[cuda]' counts all at once"
         progress(Progress("calibrate", 0, None, note=note))
     size = replace(device_pieces(device, limit), whole=_runs_whole(model, taps))
     forward = DeviceModel(session, taps, size, sizes_vary=_has_nested(model, taps)).forward()

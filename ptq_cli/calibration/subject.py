@@ -160,10 +160,13 @@ def _most_with_loops(model: FloatModel, plan: Plan, dataset: Dataset) -> int:
 
     A loop gives what all its steps compute: of 7 MB of weights a decoder of 501 steps makes 1.2 GB a sample.
     """
-    nested = [name for name in plan.measured if name in nested_values(model.model.graph)]
+    inside = nested_values(model.model.graph)
+    nested = [name for name in plan.measured if name in inside]
+    if not nested:
+        return MOST_SAMPLES
     with closing(dataset.batches(1)) as batches:
         first = next(batches, None)
-    if not nested or first is None:
+    if first is None:
         return MOST_SAMPLES
     try:
         sizes, _ = tapped_sizes(model.model, nested, first.inputs)
