@@ -7,8 +7,8 @@ python -m benchmarks.tune --write            also write the tables to benchmarks
 python -m benchmarks.tune DIR --only a,b --write    replace the rows of these networks
 
 Without DIR: on synthetic models, whose true drop is known, and on models of the repository, whose answers to
-all samples are known (``benchmarks/tune_trials.py``). With DIR: networks whose SQNR is below 20 dB with
-defaults are tuned to 6 dB more; ``benchmarks/zoo.py`` says what is in DIR.
+all samples are known (``benchmarks/tune_trials.py``). With DIR: networks are
+tuned to 6 dB more than their default has; ``benchmarks/zoo.py`` says what is in DIR.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,9 +29,9 @@ COLUMNS = (
     "after",
     "gain",
     "rungs",
+    "goal",
     "in 16 bits",
     "dynamic",
-    "weights alone",
     "in float",
     "integer work",
     "file",
@@ -43,7 +43,7 @@ def main() -> None:
     """Parse the arguments, measure, and print or write the result."""
     parser = networks_parser("Measure what ptq tune promises and brings.", 48, is_optional=True)
     parser.add_argument("--time-budget", default="", help="of each network, as --time-budget takes it")
-    parser.add_argument("--rungs", default="all", help="of recovery, as recovery.rungs takes them")
+    parser.add_argument("--rungs", default="auto", help="of recovery, as recovery.rungs takes them")
     arguments = parser.parse_args()
     only = arguments.only
     if arguments.folder is not None:
@@ -77,15 +77,16 @@ def network_line(network: str, found: Mapping[str, Any] | str) -> str:
     return table_line(
         network,
         f"{found['before']:.1f} dB",
-        f"{found['after']:.1f} dB{'' if found['met'] else ', not proven'}" if found["seconds"] else "",
-        f"{gain:.1f} dB" if found["seconds"] else "",
+        f"{found['after']:.1f} dB{'' if found['met'] else ', not proven'}",
+        f"{gain:.1f} dB",
         ", ".join(found["rungs"]),
-        *(_names(found[key]) for key in ("in_16_bits", "dynamic", "weights_alone", "in_float")),
+        f"{found['goal_db']:g} dB" if found["goal_db"] else "",
+        *(_names(found[key]) for key in ("in_16_bits", "dynamic", "in_float")),
         " to ".join(
             "" if found[key] is None else f"{found[key]:.1%}" for key in ("work_before", "work_after")
         ),
         f"{found['size_before']:.1%} to {found['size_after']:.1%}",
-        f"{found['seconds']:.0f}" if found["seconds"] else "",
+        f"{found['seconds']:.0f}",
     )
 
 

@@ -20,10 +20,7 @@ from benchmarks.zoo_network import Judge, quantize_with_ptq
 from ptq_cli.models.files.stored import read_model
 
 MARGIN = 1.5  # How much more is asked of the held-out samples than is wanted on the evaluation data, in dB
-LOWEST = 20.0  # Networks that have this SQNR with defaults need no tuning here, in dB
 PROVING = 21  # Samples to set aside at least: ``ptq tune`` asks for 20
-# What a step of a tuning says of its candidate, as lists of names.
-CHOSEN = ("rungs", "in_16_bits", "dynamic", "weights_alone", "in_float")
 MISSED = 3  # Exit status of a budget that is missed
 
 
@@ -32,12 +29,12 @@ class TunedRow:
     """The result for a network.
 
     Attributes:
-        before, after: SQNR of the worst output on the evaluation data, in dB; both are of the default if that
-            is good enough.
+        before, after: SQNR of the worst output on the evaluation data, in dB.
+        goal_db: SQNR of the worst output that the candidate was made for; None for the default's.
         size_before, size_after: of the files, as shares of the float file's.
         work_before, work_after: shares of the multiply-accumulates in integers; None if they cannot be
             counted.
-        rungs, in_16_bits, dynamic, weights_alone, in_float: of the candidate that was chosen.
+        rungs, in_16_bits, dynamic, in_float: of the candidate that was chosen.
         met: the budget was shown to be kept.
         seconds: that the tuning took.
     """
@@ -49,9 +46,9 @@ class TunedRow:
     work_before: float | None
     work_after: float | None
     rungs: list[str]
+    goal_db: float | None
     in_16_bits: list[str]
     dynamic: list[str]
-    weights_alone: list[str]
     in_float: list[str]
     met: bool
     seconds: float
@@ -70,20 +67,15 @@ def main() -> None:
 def measure(
     folder: Path, scratch: Path, samples: int, gain: float, rungs: str, time_budget: str = ""
 ) -> TunedRow:
-    """Quantize a network with defaults, and tune it if it needs that."""
+    """Quantize a network with defaults, and tune it."""
     judge = Judge(folder, samples)
     default = judge.compare(quantize_with_ptq(folder, scratch, samples)[0], "")
-    if default.sqnr_db >= LOWEST:
-        tuned, seconds = default, 0.0
-        best: dict[str, list[str]] = {key: [] for key in CHOSEN}
-        met = True
-    else:
-        begin = time.perf_counter()
-        _tune(folder, scratch, samples, default.sqnr_db + gain + MARGIN, rungs, time_budget)
-        seconds = time.perf_counter() - begin
-        ladder = json.loads((scratch / "tuned" / "tune.json").read_text("utf-8"))
-        best, met = ladder["steps"][ladder["chosen"]], ladder["met"]
-        tuned = judge.compare(scratch / "tuned" / "model_int8.onnx", "")
+    begin = time.perf_counter()
+    _tune(folder, scratch, samples, default.sqnr_db + gain + MARGIN, rungs, time_budget)
+    seconds = time.perf_counter() - begin
+    ladder = json.loads((scratch / "tuned" / "tune.json").read_text("utf-8"))
+    best, met = ladder["steps"][ladder["chosen"]], ladder["met"]
+    tuned = judge.compare(scratch / "tuned" / "model_int8.onnx", "")
     return TunedRow(
         before=default.sqnr_db,
         after=tuned.sqnr_db,
@@ -92,9 +84,9 @@ def measure(
         work_before=default.integer_share,
         work_after=tuned.integer_share,
         rungs=best["rungs"],
+        goal_db=best["goal_db"],
         in_16_bits=best["in_16_bits"],
         dynamic=best["dynamic"],
-        weights_alone=best["weights_alone"],
         in_float=best["in_float"],
         met=met,
         seconds=seconds,

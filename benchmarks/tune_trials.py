@@ -40,7 +40,6 @@ SAMPLE_TRIALS = 500
 COMPARED = 512
 FLOAT = 0.9
 RUNGS = ("equalize", "smooth", "ranges", "float", "round")
-FLOATS = (("a",), ("a", "b"), ("a", "b", "c"))
 SYNTHETIC = ("true drops over the budget", "budget", "set aside", "called kept", "exceeded", "of 100 trials")
 SHAPES = {
     "all candidates 1.01 times": (1.01,) * 9,
@@ -51,19 +50,8 @@ SHAPES = {
 GAINED = 0.5  # Answers gained for each that is lost beyond them, as rounding noise does
 
 
-class OnlyFloat:
-    """Tries no steps before float: targets here compute neither in 16 bits nor in ranges of each run."""
-
-    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return none."""
-        del candidate
-        return ()
-
-    dynamic_layers = weight_only_layers = wide_activations
-
-
 @dataclass
-class Population(OnlyFloat):
+class Population:
     """Candidates with known shares of answers lost and gained; each measurement draws new samples."""
 
     drops: Sequence[float]
@@ -80,11 +68,6 @@ class Population(OnlyFloat):
         """Draw the held-out samples."""
         return self._drawn(candidate, self.set_aside)
 
-    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return three sets of layers."""
-        del candidate
-        return FLOATS
-
     def keep(self, candidate: Candidate) -> None:
         """Write nothing."""
 
@@ -96,10 +79,11 @@ class Population(OnlyFloat):
         drop = self.drop(candidate)
         shares = [drop * (1 + GAINED), drop * GAINED, 1 - drop * (1 + 2 * GAINED)]
         lost, gained, _ = self.random.multinomial(samples, shares).tolist()
-        return seen(samples, lost, gained, 20.0 + self.order[candidate])
+        number = self.order[candidate]
+        return seen(samples, lost, gained, 20.0 + number, is_last=number + 1 == len(self.drops))
 
 
-def seen(samples: int, lost: int, gained: int, sqnr_db: float) -> CandidateMeasurement:
+def seen(samples: int, lost: int, gained: int, sqnr_db: float, *, is_last: bool) -> CandidateMeasurement:
     """Return what so many samples show of a candidate that lost and gained so many answers."""
     top1 = Measurement(
         name="top1",
@@ -113,7 +97,7 @@ def seen(samples: int, lost: int, gained: int, sqnr_db: float) -> CandidateMeasu
     noise = Measurement(
         name="sqnr_db", unit="decibel", needs_labels=False, higher_is_better=True, quantized_value=sqnr_db
     )
-    return CandidateMeasurement(samples, (top1, noise))
+    return CandidateMeasurement(samples, (top1, noise), is_last=is_last)
 
 
 def searched(candidates: Subject, budget: float, rungs: Sequence[str]) -> tuple[bool, Candidate]:
@@ -167,7 +151,7 @@ class Candidates:
     """Candidates of a sample model as files, made when they are asked for, and their answers."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
-        """Calibrate, and tune to a budget that cannot be kept: its float layers are those of the trials."""
+        """Calibrate."""
         self._recipe, self._run = folder / "ptq.toml", scratch / "run"
         ptq_cli.calibrate(recipe=self._recipe, run=self._run, recover=["none"])
         settings = tomllib.loads(self._recipe.read_text("utf-8"))
@@ -177,7 +161,7 @@ class Candidates:
         self._labels = np.concatenate([np.asarray(batch.labels) for batch in batches])
         self.exact = self._answers(self._run / "model.float.onnx")
         self._made: dict[Candidate, Answers] = {}
-        self.floats = self._float_layers(scratch / "tuned")
+        self.last: set[Candidate] = set()
 
     @property
     def samples(self) -> int:
@@ -188,13 +172,12 @@ class Candidates:
         """Return what a candidate answers."""
         if candidate not in self._made:
             path = self._run.parent / "candidate.onnx"
-            ptq_cli.export(
-                run=self._run,
-                output=path,
-                recover=list(candidate.rungs) or ["none"],
-                exclude=list(candidate.in_float),
-                weight_bits=BITS,
-            )
+            goal = candidate.goal_db
+            rungs = [*candidate.rungs, *(["float"] if goal is not None else [])] or ["none"]
+            more = {"goal_db": goal} if goal is not None else {}
+            made = ptq_cli.export(run=self._run, output=path, recover=rungs, weight_bits=BITS, **more)
+            if goal is not None and (made.accuracy is None or made.accuracy.sqnr_db < goal):
+                self.last.add(candidate)
             self._made[candidate] = self._answers(path)
         return self._made[candidate]
 
@@ -209,15 +192,9 @@ class Candidates:
         outputs = np.concatenate([session.run(feed)[0] for feed in feeds]).astype(np.float64)
         return Answers(np.argmax(outputs, axis=-1) == self._labels, outputs)
 
-    def _float_layers(self, run: Path) -> Sequence[tuple[str, ...]]:
-        ladder = ptq_cli.tune(
-            recipe=self._recipe, run=run, weight_bits=BITS, budget={"sqnr_db": 90.0}, recover=["none"]
-        ).ladder
-        return [step.in_float for step in ladder.steps if step.in_float]
-
 
 @dataclass
-class Drawn(OnlyFloat):
+class Drawn:
     """Samples of a population, drawn with replacement: some to choose by, some set aside."""
 
     candidates: Candidates
@@ -237,11 +214,6 @@ class Drawn(OnlyFloat):
         """Return what the held-out samples show."""
         return self._seen(candidate, self.aside)
 
-    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Return the layers that a tuning chose."""
-        del candidate
-        return self.candidates.floats
-
     def keep(self, candidate: Candidate) -> None:
         """Write nothing."""
 
@@ -251,7 +223,8 @@ class Drawn(OnlyFloat):
         gained = int(np.sum(~exact.right[chosen] & found.right[chosen]))
         noise = np.sum((exact.outputs[chosen] - found.outputs[chosen]) ** 2)
         signal = np.sum(exact.outputs[chosen] ** 2)
-        return seen(len(chosen), lost, gained, float(10 * np.log10(signal / noise)))
+        sqnr = float(10 * np.log10(signal / noise))
+        return seen(len(chosen), lost, gained, sqnr, is_last=candidate in self.candidates.last)
 
 
 def sample_lines(names: Sequence[str] = SAMPLES) -> Iterator[str]:

@@ -28,6 +28,7 @@ from ptq_cli.evaluation.runs.run_models import Runs, run_evaluator
 from ptq_cli.models.pair_operators import RECURRENT
 from ptq_cli.qdq.read.twin_graphs import ActivationPair
 from ptq_cli.qdq.staged_model import Held, StagedModel, Tensors
+from ptq_cli.report.text.result_warnings import CHOSEN_FLOAT
 from ptq_cli.runtime.session import Session
 
 _STAGE = "analyze"
@@ -266,7 +267,8 @@ def layer_rows(
     rows = []
     for layer in layers:
         output, sensitivity = made.get(layer.name, ""), sensitivities.get(layer.name)
-        is_fused = layer.integer or layer.op in RECURRENT or layer.name not in subject.staged.layers
+        is_meant = CHOSEN_FLOAT in layer.reason or layer.op in RECURRENT
+        is_fused = layer.integer or is_meant or layer.name not in subject.staged.layers
         found = _not_finite(layer.name, measured.judged.get(layer.name), measured) or layer_finding(
             layer.name,
             _findings_around(layer, output, tensors),

@@ -42,6 +42,7 @@ from ptq_cli.models.graph_reading import nested_graphs
 from ptq_cli.pipeline.evaluation.evaluation_set import pieces_of
 from ptq_cli.pipeline.evaluation.report_page import page_with
 from ptq_cli.pipeline.exported_file import evaluated_layers, model_summary, plan_of
+from ptq_cli.placement.kernel_costs import KernelTimes
 from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
@@ -121,7 +122,7 @@ def run_analyze(
     )
     tensors = _tensors(opened, measured, plan)
     saturation = saturation_here(opened.pair.quantized_model.load(), opened.resolved.target)
-    analysis = _assembled(opened, run, question, subject, measured, layers, tensors, saturation)
+    analysis = _assembled(opened, run, question, subject, measured, plan, layers, tensors, saturation)
     page = page_with(analysis, run)
     shown = _overlays(overlay, analysis, opened) if overlay is not None else {}
     write_together({run.analysis: to_json(analysis).encode(), **page, **shown})
@@ -153,6 +154,7 @@ def _assembled(
     question: Question,
     subject: LayerSubject,
     measured: Measured,
+    plan: Plan,
     layers: Sequence[LayerEntry],
     tensors: tuple[TensorAnalysis, ...],
     saturation: Saturation,
@@ -169,6 +171,9 @@ def _assembled(
         for layer in _as_run(layers, opened.twins, opened.resolved.target, sizes)
     )
     metric = _metric_summary(opened.yardstick, measured) if question.sensitivity else None
+    times = KernelTimes(opened.twins.float_model, plan, opened.resolved.target, sizes)
+    more = times.more_in_float({layer.name for layer in placed if layer.integer})
+    rows = layer_rows(placed, subject, measured, tensors, work, metric, question.order, saturation)
     source = relative_location(dataset.source, Path.cwd())
     return Analysis(
         created=current_time(),
@@ -181,7 +186,7 @@ def _assembled(
         order=question.order,
         cost=_cost(subject, work),
         tensors=tensors,
-        layers=layer_rows(placed, subject, measured, tensors, work, metric, question.order, saturation),
+        layers=tuple(replace(row, float_time=more.get(row.name)) for row in rows),
     )
 
 

@@ -85,12 +85,17 @@ def _print_shares(analysis: Analysis) -> None:
 def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSummary) -> None:
     has_drop = metric.name != SQNR
     header = ["#", "layer", "output", "cause", "own/accum.", "as", "op", "left float"]
+    has_times = any(layer.float_time is not None for layer in layers)
+    header += ["time"] if has_times else []
     if has_drop:
         header.append(f"{metric.name} drop" if metric.float_value is not None else metric.name)
     numbers = tuple(range(2, len(header)))
     hidden = print_table(
-        Table(tuple(header), tuple(_layer_row(layer, metric, has_drop=has_drop) for layer in layers)),
-        right=(0, 2, 4, 7, 8),
+        Table(
+            tuple(header),
+            tuple(_layer_row(layer, metric, has_drop=has_drop, has_times=has_times) for layer in layers),
+        ),
+        right=(0, 2, 4, 7, 8, 9),
         whole=(0, *numbers),
         optional=numbers[2:],
     )
@@ -101,13 +106,17 @@ def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSum
         say("If, Loop, Scan: all the layers inside together")
     if "left float" not in hidden:
         say("left float: the same, only this layer left in float")
+    if has_times and "time" not in hidden:
+        say("time: how much longer the model is expected to take with this layer in float")
     say("own/accum.: SQNR of the layer's output, only it / all layers quantized")
 
 
 CONTAINERS = ("If", "Loop", "Scan")
 
 
-def _layer_row(layer: LayerAnalysis, metric: MetricSummary, *, has_drop: bool) -> tuple[str, ...]:
+def _layer_row(
+    layer: LayerAnalysis, metric: MetricSummary, *, has_drop: bool, has_times: bool
+) -> tuple[str, ...]:
     found = layer.sensitivity
     if found is None:
         raise ValueError(f"'{layer.name}' has no sensitivity, so it has no rank")
@@ -121,8 +130,13 @@ def _layer_row(layer: LayerAnalysis, metric: MetricSummary, *, has_drop: bool) -
         "int8" if layer.integer else "float",
         layer.op,
         decibels(found.sqnr_left_float_db),
+        *((_more(layer.float_time),) if has_times else ()),
         *((_value(metric, drop),) if has_drop else ()),
     )
+
+
+def _more(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{100 * share:+.1f} %"
 
 
 def _print_tensors(tensors: Sequence[TensorAnalysis], total: int) -> None:

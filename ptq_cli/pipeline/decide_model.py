@@ -9,13 +9,14 @@ import onnx_ir as ir
 from ptq_cli.core.formats import BYTE
 from ptq_cli.latency.measure_profile import prefer_latency
 from ptq_cli.models.files.mapped_constants import ConstantsFile
-from ptq_cli.pipeline.trial_models import CalibratedModel, TrialModels, decides_placement
+from ptq_cli.pipeline.trial_models import CalibratedModel, TrialModels, decides_placement, stores_bytes
 from ptq_cli.placement.fastest_placement import LatencyPreference, MachineProfile
 from ptq_cli.placement.kernel_costs import KernelTimes
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
 from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.wide_format import wide_format
 from ptq_cli.plan.weighted_operators import dynamic_candidates
 from ptq_cli.qdq.write.weight_quantizer import (
     StreamedWeights,
@@ -24,10 +25,11 @@ from ptq_cli.qdq.write.weight_quantizer import (
 from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import BITS, DYNAMIC, FLOAT, IN_FLOAT, RANGES, ROUND
 from ptq_cli.recipe.recovery_rungs import mode_of, needs_ranges, recovery_rungs
-from ptq_cli.recipe.sections import LATENCY
+from ptq_cli.recipe.sections import LATENCY, SIZE
 from ptq_cli.recover.dynamic_layers import DynamicChoice
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers, worst_output
+from ptq_cli.recover.float_moves import Costs
 from ptq_cli.recover.float_weights import choose_float_weights
 from ptq_cli.recover.goal import MORE_FOR_TOKENS_DB, predicts_tokens
 from ptq_cli.recover.more_bits import ROUND_GAINS_DB, BitsSearch
@@ -112,8 +114,7 @@ def _place_by_time(
     if resolved.recipe.export.prefer == LATENCY:
         latency = prefer_latency(source.graph, plan, resolved, source.progress)
         models.place_in_float(latency.in_float)
-    if resolved.target.runtime != ONNXRUNTIME:
-        return latency, latency.profile if latency is not None else None, None
+    is_measured = resolved.target.runtime == ONNXRUNTIME
     if latency is None and context is None and not decides_placement(resolved, source.float_model):
         return None, None, None
     sizes = context.data.one_size if context is not None else None
@@ -121,7 +122,10 @@ def _place_by_time(
         sizes = source.placed_by.sample_shapes
     table = KernelTimes(source.graph, plan, resolved.target, sizes)
     if latency is not None and latency.profile is not None:
-        return replace(latency, elsewhere=table.speeds(plan)), latency.profile, table
+        elsewhere = table.speeds(plan) if is_measured else {}
+        return replace(latency, elsewhere=elsewhere), latency.profile, table if is_measured else None
+    if not is_measured:
+        return latency, table.mean, None
     if decides_placement(resolved, source.float_model):
         models.place_in_float(table.in_float())
     return latency, table.mean, table
@@ -176,8 +180,10 @@ def _all_in_float(
 
     It takes no longer than the float model, and is the last that there is to try.
     """
-    names = tuple(layer.name for layer in models.placed(models.asked).plan.layers if layer.quantized)
-    layers = found.float_layers
+    if not stores_bytes(models.source.resolved, models.source.float_model):
+        return found  # Nothing of it would be integers.
+    integer = models.with_float_weights((), None).plan.layers
+    layers, names = found.float_layers, tuple(layer.name for layer in integer if layer.quantized)
     if layers is not None:
         layers = replace(layers, layers=names, dynamic=())
     placement = models.with_float_weights((), layers)
@@ -226,10 +232,18 @@ def _multiplies_matrices(context: RecoveryContext, models: TrialModels, plan: Pl
 def _with_float_layers(
     context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile | None
 ) -> _Recovered:
-    source = models.source
+    source, plan, recipe = models.source, found.placement.plan, models.source.resolved.recipe
+    # Weights of layers in float are floats, too, or integers that cost the outputs the same: ``round`` is
+    # to make up for those.
+    integers = models.rounded_integers(found.placement)
+    has_few_bits = any(site.format.bits < BYTE for site in plan.weights)
+    if integers and has_few_bits and ROUND in recovery_rungs(recipe.recovery):
+        context = replace(context, goal_db=context.goal_db - ROUND_GAINS_DB)
     limits = FloatLimits(
-        profile=profile,
-        could_be_dynamic=_could_be_dynamic(source.graph, found.placement.plan, source.resolved),
+        costs=_costs(source, found.placement, profile, keeps_bytes=not integers),
+        could_be_dynamic=_could_be_dynamic(source.graph, plan, source.resolved),
+        has_wide=bool(wide_format(source.resolved.target, recipe.activations)),
+        weights=integers,
     )
     with context.interruptions.rung() as stop:
         placement, layers = choose_float_layers(context, models, found.placement, limits, stop)
@@ -237,6 +251,14 @@ def _with_float_layers(
     with context.interruptions.rung() as stop:
         placement, reached = choose_float_weights(context, models, placement, layers, stop)
     return replace(found, placement=placement, float_layers=layers, reached=reached)
+
+
+def _costs(
+    source: CalibratedModel, placement: Placement, profile: MachineProfile | None, *, keeps_bytes: bool
+) -> Costs | None:
+    if source.resolved.recipe.export.prefer == SIZE:
+        return Costs.of_size(source.graph, placement.plan, keeps_bytes=keeps_bytes)
+    return Costs.of_time(source.graph, placement.target_plan, profile) if profile is not None else None
 
 
 def _could_be_dynamic(graph: ir.Model, plan: Plan, resolved: Resolved) -> frozenset[str]:

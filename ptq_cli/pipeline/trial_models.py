@@ -1,7 +1,7 @@
 """Quantized models of one calibration, each with other layers in float: what recovery compares."""
 
 import gc
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,8 +28,9 @@ from ptq_cli.placement.ranges import (
 from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.fitted_grids import expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.planner import make_plan
-from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.sites import Plan, WeightSite
 from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.wide_format import wide_format
 from ptq_cli.qdq.write.site_parameters import (
     decide_all,
 )
@@ -41,10 +42,11 @@ from ptq_cli.qdq.write.weight_quantizer import (
 )
 from ptq_cli.recipe.check import are_plain, has_plain_weights, overridden
 from ptq_cli.recipe.declaration import AUTO, ROW
-from ptq_cli.recipe.sections import FLOAT16, OverrideSettings, WeightSettings
-from ptq_cli.recover.float_layers import FLOAT_REASON
+from ptq_cli.recipe.sections import FLOAT16, ActivationSettings, OverrideSettings, WeightSettings
+from ptq_cli.recover.float_moves import FLOAT_REASON
 from ptq_cli.recover.quantized_layer import DecidedModel, with_opset
 from ptq_cli.recover.recovery_effects import FloatLayers
+from ptq_cli.recover.weight_noise import Rounded
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory
 
@@ -158,26 +160,44 @@ class TrialModels:
         self.asked = replace(self.asked, weights=weights, override=self._from_begin.override)
         return self.placed(self.asked)
 
-    def without(self, in_float: Mapping[str, str], dynamic: Collection[str]) -> Placement:
-        """Return a placement with more layers in float or with ranges at each run, and the ranges chosen."""
-        asked = replace(self.asked, dynamic=dict.fromkeys(dynamic, ROW))
+    def without(
+        self, in_float: Mapping[str, str], dynamic: Collection[str], wide: Collection[str] = ()
+    ) -> Placement:
+        """Return a placement with more layers in float or with ranges at each run, and the ranges chosen.
+
+        And with activations in 16 bits.
+        """
+        resolved = self.source.resolved
+        own = ActivationSettings(dtype=wide_format(resolved.target, resolved.recipe.activations))
+        more = [OverrideSettings(match=name, activations=own) for name in wide]
+        asked = replace(
+            self.asked, dynamic=dict.fromkeys(dynamic, ROW), override=[*self.asked.override, *more]
+        )
         found = self.placed(self._in_float(asked, in_float))
         return found.with_ranges_of(self.ranged) if self.ranged is not None else found
 
-    def rounded(self, placement: Placement) -> dict[str, dict[str, FloatArray]]:
-        """Return the bytes that become floats as what they stand for, by the layer and the constant."""
+    def rounded(self, placement: Placement) -> Rounded:
+        """Return the bytes of layers in float as what they stand for, by the layer and the constant."""
+        return self._rounded(placement, lambda site: site.as_product and site.node in self._of_bytes)
+
+    def rounded_integers(self, placement: Placement) -> Rounded:
+        """Return likewise the integers that are floats where their layer is in float."""
+        if self._of_bytes:
+            return {}
+        return self._rounded(placement, lambda _site: True)
+
+    def _rounded(self, placement: Placement, has: Callable[[WeightSite], bool]) -> Rounded:
         trial = self.decide(self.source.float_model.load(), placement, in_memory)
         found: dict[str, dict[str, FloatArray]] = {}
-        for site in trial.plan.weights:
-            if site.as_product and site.node in self._of_bytes:
-                found.setdefault(site.node, {})[site.tensor] = trial.parameters.decided[site].on_grid()
+        for site in filter(has, trial.plan.weights):
+            found.setdefault(site.node, {})[site.tensor] = trial.parameters.decided[site].on_grid()
         return found
 
     def with_float_weights(self, names: Collection[str], layers: FloatLayers | None) -> Placement:
         """Return the placement with ``layers`` in float, and floats as the weights of those named."""
         self._float_weights, self._last = frozenset(names), (self.asked, None)
         in_float = dict.fromkeys(layers.layers, FLOAT_REASON) if layers is not None else {}
-        return self.without(in_float, layers.dynamic if layers is not None else ())
+        return self.without(in_float, *((layers.dynamic, layers.wide) if layers is not None else ((), ())))
 
     def _in_float(self, asked: TensorRecipe, names: Mapping[str, str]) -> TensorRecipe:
         """Return what is asked for with more layers in float, whose weights are bytes in the file.

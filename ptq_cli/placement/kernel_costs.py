@@ -5,7 +5,7 @@ piece of its input that a Conv copies together. The table beside this file has t
 kernels, in float and in integers, measured with one thread by ``python -m benchmarks.kernel_costs``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from math import fsum, prod  # From Python 3.12 on, sum() rounds otherwise than before.
@@ -25,10 +25,11 @@ from ptq_cli.placement.fastest_placement import (
     predicted,
     unit_sides,
 )
+from ptq_cli.plan.cost_benefit import COSTS, MICROSECONDS_OF_ONE
 from ptq_cli.plan.graph_questions import is_constant
 from ptq_cli.plan.multiply_accumulates import Shape, bind_shapes, multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import Target
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 
 TABLE = Path(__file__).with_suffix(".toml")
 FEW_ROWS = 4  # of a matrix, up to which its products take the time that reading the weight takes
@@ -99,6 +100,17 @@ def known_costs() -> tuple[KernelCosts, ...]:
 def _scaled(costs: Sequence[float], products: float) -> tuple[float, ...]:
     fixed, product, *elements = costs
     return (fixed, product * products, *elements)
+
+
+def _unmeasured(kinds: Iterable[str]) -> KernelCosts:
+    """The table for a runtime whose kernels were not measured: integers halve the time of each product."""
+    products = dict.fromkeys(kinds, MICROSECONDS_OF_ONE)
+    return KernelCosts(
+        name="",
+        seam=(COSTS.per_node * MICROSECONDS_OF_ONE, COSTS.per_element * MICROSECONDS_OF_ONE),
+        floating={kind: (0.0, 2.0 * product, 0.0, 0.0, 0.0) for kind, product in products.items()},
+        integer={kind: (0.0, product, 0.0, 0.0, 0.0) for kind, product in products.items()},
+    )
 
 
 def work_of(
@@ -221,9 +233,23 @@ class ExpectedTimes:
         found = predicted(self._circuit, self._seam, unit_sides(self._circuit, plan))
         return max(found, _LEAST_TIME)
 
+    def more_in_float(self, integer: frozenset[str]) -> dict[str, float]:
+        """Return the share of its time that each of a model's integer layers takes more in float alone."""
+        sides = [not integer.isdisjoint(unit.nodes) for unit in self._circuit.units]
+        units = frozenset(index for index, is_integer in enumerate(sides) if is_integer)
+        whole = max(predicted(self._circuit, self._seam, units), _LEAST_TIME)
+        found = dict[str, float]()
+        for index in units:
+            time = predicted(self._circuit, self._seam, units - {index})
+            found |= dict.fromkeys(self._circuit.units[index].nodes, time / whole - 1.0)
+        return found
+
 
 class KernelTimes:
-    """What placements of a model take by the table, on processors of each kind and in the mean."""
+    """What placements of a model take by the table, on processors of each kind and in the mean.
+
+    What another runtime than ONNX Runtime takes is not known, but that work in integers saves time.
+    """
 
     def __init__(
         self, model: ir.Model, plan: Plan, target: Target, sizes: Mapping[str, Sequence[int]] | None = None
@@ -232,17 +258,27 @@ class KernelTimes:
         shapes = bind_shapes(model, sizes).shapes
         work = work_of(model, shapes, multiply_accumulates(model, sizes).counts)
         elements = {name: prod(shape) for name, shape in shapes.items() if None not in shape}  # type: ignore[arg-type]
-        kinds = known_costs()
+        is_measured = target.runtime == ONNXRUNTIME
+        kinds = known_costs() if is_measured else (_unmeasured({item.kind for item in work.values()}),)
         # What an If computes, and products of unknown sizes, are not in the table.
         self._is_known = all(site.node in work and work[site.node].is_known for site in plan.weights)
         self._each = {costs.name: expected_times(model, plan, costs, work, elements) for costs in kinds}
-        self.mean = expected_times(model, plan, _mean(kinds), work, elements).profile
+        self._mean = expected_times(model, plan, _mean(kinds), work, elements)
+        self.mean, self._is_measured = self._mean.profile, is_measured
 
     def speeds(self, plan: Plan) -> dict[str, float]:
         """Return how many times as fast as float a plan is, by the instruction set; empty if not known."""
         if not self._is_known:
             return {}
         return {name: found.profile.floating / found.time(plan) for name, found in self._each.items()}
+
+    def more_in_float(self, integer: Collection[str]) -> dict[str, float]:
+        """Return the share of its time that each of a model's integer layers takes more in float alone.
+
+        Processors of each kind count alike. Empty if that is not known.
+        """
+        is_placed = self._is_known and self._is_measured and len(self._model.graph) <= MOST_PLACED
+        return self._mean.more_in_float(frozenset(integer)) if is_placed else {}
 
     def in_float(self) -> dict[str, str]:
         """Return the layers that are better in float, with the reason, if integers make a model slower.

@@ -129,24 +129,6 @@ def savings(model: ir.Model, plan: Plan, sizes: Sizes) -> Savings:
 MICROSECONDS_OF_ONE = 1.25e-5  # of a multiply-accumulate that integers save: docs/decisions/0009
 
 
-def float_costs(model: ir.Model, plan: Plan, names: Collection[str]) -> dict[str, int]:
-    """Return how many multiply-accumulates of work each layer costs if it alone stays in float.
-
-    Units: multiply-accumulates for one sample, which integers save; conversions count as in ``savings``.
-    Edge case: A layer that is converted to and from float for its own sake has a negative cost: it saves time
-        in float.
-    """
-    sizes, values = Sizes.of(model), {value.name or "": value for value in every_value(model.graph)}
-    integer = _integer_layers(plan)
-    costs = {name: sizes.work.get(name) or 0 for name in names}
-    for tensor in plan.activations:
-        value = values[tensor]
-        cost, before = COSTS.conversion(sizes.elements(tensor)), _times_converted(value, integer)
-        for name in {*_readers(value), _producer(value)} & costs.keys():
-            costs[name] += (_times_converted(value, integer - {name}) - before) * cost
-    return costs
-
-
 def _integer_layers(plan: Plan) -> frozenset[str]:
     return frozenset(layer.name for layer in plan.layers if layer.quantized)
 
@@ -187,14 +169,6 @@ def conversions_at_each_run(model: ir.Model, dynamic: Collection[str], sizes: Si
         if node.name in dynamic:
             for value in (node.inputs[0], node.outputs[0]):
                 yield COSTS.conversion(sizes.elements(value.name) if value else None)
-
-
-def _times_converted(value: ir.Value, integer: Collection[str]) -> int:
-    """Return how often a tensor is converted: to integers, or to float."""
-    readers = _readers(value)
-    if _producer(value) in integer:
-        return int(value.is_graph_output() or any(name not in integer for name in readers))
-    return int(any(name in integer for name in readers))
 
 
 def _readers(value: ir.Value) -> list[str]:

@@ -46,7 +46,8 @@ class Trials:
         done: is told after each run how many are done, of at most how many.
         cuts: tensors at which the model is cut, beside those of the plan. With the same cuts, runs for
             another plan show the same to the last bit.
-        known: what runs of this model on these pieces have shown before; is added to.
+        known: what runs of this model have shown before; is added to.
+        pieces: how the pieces were chosen: with the same words they are the same.
     """
 
     threads: int = 1
@@ -54,6 +55,7 @@ class Trials:
     done: Callable[[int, int], None] = lambda _done, _total: None
     cuts: Collection[str] = ()
     known: KnownCosts = field(default_factory=dict)
+    pieces: str = ""
 
 
 def range_costs(
@@ -140,7 +142,7 @@ def _on_grids(
 ) -> Iterator["_ModelOnGrids"]:
     """Give a float model whose tensors can be on grids, and threads for it."""
     with ThreadPoolExecutor(trials.threads, "ranges") as pool:
-        yield _ModelOnGrids(float_model, {*trials.cuts, *cuts}, tensors, grids, trials.known, pool)
+        yield _ModelOnGrids(float_model, cuts, tensors, grids, trials, pool)
 
 
 def _size(running: Running) -> int:
@@ -319,11 +321,12 @@ class _ModelOnGrids:
         cuts: Collection[str],
         tensors: Mapping[str, Sequence[str]],
         grids: Mapping[str, Sequence[TensorGrid]],
-        known: KnownCosts,
+        trials: Trials,
         pool: ThreadPoolExecutor,
     ) -> None:
-        self._model, self._cuts, self.tensors, self._grids = float_model, frozenset(cuts), tensors, grids
-        self._known, self._pool = known, pool
+        self._model, self._cuts = float_model, frozenset({*trials.cuts, *cuts})
+        self.tensors, self._grids = tensors, grids
+        self._known, self._chosen, self._pool = trials.known, trials.pieces, pool
         self._staged: tuple[StagedModel, list[str]] | None = None
 
     def measure(
@@ -351,8 +354,8 @@ class _ModelOnGrids:
         grid = self._grids[source][index]
         tensors = tuple(self.tensors[source])
         if not isinstance(grid, QuantParameters):
-            return self._cuts, number, tensors, grid
-        return self._cuts, number, tensors, float(grid.scale), int(grid.zero_point), grid.format
+            return self._chosen, self._cuts, number, tensors, grid
+        return self._chosen, self._cuts, number, tensors, float(grid.scale), int(grid.zero_point), grid.format
 
     def _runs(
         self, piece: PieceInputs, tasks: Sequence[tuple[str, int]], tell: Callable[[int], None]

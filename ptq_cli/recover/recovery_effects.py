@@ -214,8 +214,10 @@ class FloatLayers:
     dynamic: Annotated[
         tuple[str, ...], "Layers for which it had ranges found at each run, those that gain the most first."
     ] = ()
+    wide: Annotated[tuple[str, ...], "Activations to which it gave 16 bits."] = ()
     before: Annotated[
-        float, "SQNR of the worst output without what the weights lose, or 30 dB or more that it surely has."
+        float,
+        "SQNR of the worst output, without what weights lose that stay integers in the file.",
     ]
     after: Annotated[float, "SQNR of the worst output with these."]
     weights_lose: Annotated[float, "By how many dB the weights lower it before; 0 if it is enough."] = 0.0
@@ -230,6 +232,7 @@ class FloatLayers:
         """Return it as JSON, for the metadata of the model."""
         sqnr = [rounded(self.before), rounded(self.after)]
         found: dict[str, object] = {"layers": self.layers, "dynamic": self.dynamic, "sqnr_db": sqnr}
+        found |= {"wide": self.wide} if self.wide else {}
         found |= {"slower": round(self.slower, 4)}
         found |= {"samples": self.decided_by, "reached_db": rounded(self.reached)}
         return json.dumps(found)

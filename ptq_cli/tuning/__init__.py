@@ -1,7 +1,6 @@
 """``ptq tune``: candidates are made one after the other, until one provably keeps the budget.
 
 ``candidate`` decides which one comes next and when one has shown enough, and keeps what was measured; it
-knows neither models nor data. ``candidate_models`` makes and measures candidates; ``layer_noise`` measures
-layers, and ranks those to leave in float. What may enter: what chooses among
-models that other rooms make.
+knows neither models nor data. ``candidate_models`` makes and measures candidates. What may enter: what
+chooses among models that other rooms make; what improves one of them is in ``recover``.
 """

@@ -14,13 +14,12 @@ from ptq_cli.core.documents import decode, encode, strict_json
 from ptq_cli.core.errors import InvalidOnnxError, NothingToQuantizeError, ReportError, StaleCalibrationError
 from ptq_cli.core.files import write_text
 from ptq_cli.core.read_files import read_file
-from ptq_cli.evaluation.document.ladder import LADDER_INTERRUPTED, LadderStep
+from ptq_cli.evaluation.document.ladder import LADDER_INTERRUPTED, LadderStep, MovedLayers
 from ptq_cli.evaluation.document.measurement import Measurement
 from ptq_cli.evaluation.metrics.metric_registry import SQNR
 from ptq_cli.recipe.sections import GateSettings
 from ptq_cli.setup.resumable import Tell, continued
 from ptq_cli.tuning.budget_reach import LEVEL, advice_for, all_hold, budget_checks, could_be_shown
-from ptq_cli.tuning.layer_noise import LayerRanking
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,33 +27,37 @@ class Candidate:
     """What a model is made with.
 
     Attributes:
-        dynamic: layers whose activations become integers in ranges that are found at each run.
-        weights_alone: layers of which only the weights are integers.
+        goal_db: SQNR of the worst output that layers in float and other ranges have to bring; the recipe's
+            goal if it is None.
     """
 
     rungs: tuple[str, ...] = ()
-    in_float: tuple[str, ...] = ()
-    in_16_bits: tuple[str, ...] = ()
-    dynamic: tuple[str, ...] = ()
-    weights_alone: tuple[str, ...] = ()
+    goal_db: float | None = None
 
     @classmethod
     def of(cls, step: LadderStep) -> "Candidate":
         """The candidate that a step of a ladder tells of."""
-        return cls(**{item.name: getattr(step, item.name) for item in fields(cls)})
+        return cls(rungs=step.rungs, goal_db=step.goal_db)
 
     @property
     def key(self) -> str:
         """A text that identifies it."""
-        return "|".join(map(",".join, vars(self).values()))
+        return f"{','.join(self.rungs)}|{self.goal_db}"
 
 
 @dataclass(frozen=True)
 class CandidateMeasurement:
-    """What was measured of a candidate, and on how many samples."""
+    """What was measured of a candidate, and on how many samples.
+
+    Attributes:
+        layers: what is not in integers of 8 bits in calibrated ranges for accuracy, by how it is computed.
+        is_last: its goal was not reached, and a higher one would bring nothing more.
+    """
 
     samples: int
     measurements: tuple[Measurement, ...]
+    layers: MovedLayers = field(default_factory=MovedLayers)
+    is_last: bool = False
 
     @property
     def sqnr_db(self) -> float:
@@ -62,14 +65,20 @@ class CandidateMeasurement:
 
         Infinite if no output differs.
         """
-        shares = [
-            10 ** (-item.quantized_value / 10)
-            for item in self.measurements
-            if item.name == SQNR or item.name.startswith(f"{SQNR}[")
-        ]
+        shares = [10 ** (-value / 10) for value in self._each_db]
         # The mean of the noise, not of the decibels: one lost output must outweigh several good ones.
         noise = sum(shares) / len(shares) if shares else math.nan
         return -10 * math.log10(noise) if noise else math.inf
+
+    @property
+    def worst_db(self) -> float:
+        """SQNR of the worst output."""
+        return min(self._each_db, default=math.nan)
+
+    @property
+    def _each_db(self) -> list[float]:
+        named = (item for item in self.measurements if item.name.partition("[")[0] == SQNR)
+        return [item.quantized_value for item in named]
 
 
 DEFAULT = "default"
@@ -77,6 +86,9 @@ NO_MORE_RUNGS = "no rung is left to try"
 NO_MORE_TIME = "the time budget was over"
 NO_MORE_LOOKS = "the hold-out is too small for another look"
 SHARE_OF_RUNGS = 0.5  # of the time budget: the rest is for layers in float, where rungs are not enough
+GOALS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)  # times that the noise is halved: 3 to 48 dB
+HALF_DB = 3.0
+MOST_GOAL_DB = 200.0
 
 
 class Candidates(Protocol):
@@ -91,18 +103,6 @@ class Candidates(Protocol):
 
     def prove(self, candidate: Candidate) -> CandidateMeasurement:
         """Measure a candidate on the held-out samples."""
-
-    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Which activations to give 16 bits, more and more; none if the target has none."""
-
-    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Which layers to give ranges that are found at each run, more and more."""
-
-    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Which layers to quantize the weights of alone, more and more."""
-
-    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Which layers to leave in float for more and more accuracy, the cheapest first."""
 
     def keep(self, candidate: Candidate) -> None:
         """Write a candidate: it is the best so far."""
@@ -130,25 +130,20 @@ class TuningSearch:
     met: bool = False
     stopped: str = ""
     _best: Candidate = field(default_factory=Candidate)
-    _seen: tuple[Measurement, ...] = ()
+    _seen: CandidateMeasurement = CandidateMeasurement(0, ())
+    _is_last: bool = False
     _spent: float = 0.0
 
-    def run(
-        self,
-        rungs: Sequence[str],
-        start: Candidate = Candidate(),
-        after_float_activations: Sequence[str] = (),
-    ) -> None:
-        """Try the default, then each rung on top of the best, then what costs speed, at last float layers.
+    def run(self, rungs: Sequence[str], start: Candidate = Candidate(), late: Sequence[str] = ()) -> None:
+        """Try the default, then each rung on top of the best, then higher and higher goals.
 
         After each candidate that is better, the held-out samples are looked at if they are expected to show
         that the budget is kept. Each look may be wrong with half of the probability that is left of 5 %, so
         all of them together are wrong in at most 5 % of cases; and what is tried next depends on a look only
         in that the search goes on, so the candidates are not chosen by these samples.
 
-        Of the rungs, those ``after_float_activations`` come when only layers in float are left to try.
+        Of the rungs, those that are ``late`` come when only goals are left to try.
         """
-        late = after_float_activations
         try:
             self._search([rung for rung in rungs if rung not in late], start, late)
             self._last_look()
@@ -180,7 +175,7 @@ class TuningSearch:
         if self.met or self.stopped:
             return
         if self._is_promising() and self._look():
-            return  # Float layers cost time, so that even a look that may fail comes first.
+            return  # A higher goal costs time, so that even a look that may fail comes first.
         for name, candidate in self._finer(late):
             if self._is_hopeless():
                 return
@@ -211,24 +206,13 @@ class TuningSearch:
         return False
 
     def _finer(self, late: Sequence[str]) -> Iterator[tuple[str, Candidate]]:
-        """Yield what costs time or size, the cheapest first, each on top of the best: at last float."""
-        base = self._best
-        for tensors in self.candidates.wide_activations(base):
-            yield counted(tensors, "activation", "in 16 bits"), replace(base, in_16_bits=tensors)
-        base = self._best
-        for layers in self.candidates.dynamic_layers(base):
-            yield counted(layers, "dynamic layer"), replace(base, dynamic=layers)
-        base = self._best
-        for layers in self.candidates.weight_only_layers(base):
-            dynamic = _without(base.dynamic, layers)
-            yield counted(layers, "weight-only layer"), replace(base, dynamic=dynamic, weights_alone=layers)
+        """Yield the rungs that are left, and goals, each on top of the best."""
         for rung in late:
             yield rung, replace(self._best, rungs=(*self._best.rungs, rung))
-        base = self._best
-        for layers in self.candidates.float_layers(base):
-            dynamic, alone = _without(base.dynamic, layers), _without(base.weights_alone, layers)
-            candidate = replace(base, dynamic=dynamic, weights_alone=alone, in_float=layers)
-            yield counted(layers, "layer", "in float"), candidate
+        for goal in goals_above(self._seen.worst_db, self.gate):
+            if self._is_last:
+                return
+            yield f"goal {goal:g} dB", replace(self._best, goal_db=goal)
 
     def _is_hopeless(self) -> bool:
         if self.is_over():
@@ -248,7 +232,7 @@ class TuningSearch:
     def _could_be_shown(self) -> bool:
         """Tell whether a look at a model that changes no answer would still show that it does not."""
         level = (LEVEL - self._spent) / 2
-        return could_be_shown(self.gate, self._seen, self.candidates.set_aside, level)
+        return could_be_shown(self.gate, self._seen.measurements, self.candidates.set_aside, level)
 
     def _try(self, name: str, candidate: Candidate) -> bool:
         seen = self.candidates.compare(candidate)
@@ -257,10 +241,18 @@ class TuningSearch:
             self.gate, seen.measurements, seen.samples, level, expected=self.candidates.set_aside
         )
         kept = not self.steps or seen.sqnr_db > self.steps[self.chosen].sqnr_db
-        step = LadderStep(name=name, sqnr_db=seen.sqnr_db, kept=kept, checks=expected, **vars(candidate))
+        step = LadderStep(
+            name=name,
+            sqnr_db=seen.sqnr_db,
+            kept=kept,
+            checks=expected,
+            **vars(candidate),
+            **vars(seen.layers),
+        )
         self.steps.append(step)
+        self._is_last = seen.is_last
         if kept:
-            self.chosen, self._best, self._seen = len(self.steps) - 1, candidate, seen.measurements
+            self.chosen, self._best, self._seen = len(self.steps) - 1, candidate, seen
             # Written at once, so that an interrupt leaves the best so far.
             self.candidates.keep(candidate)
             if all_hold(expected):
@@ -288,13 +280,19 @@ class TuningSearch:
         return advice_for(best.proof or best.checks, self.candidates.set_aside)
 
 
-def counted(names: Sequence[str], what: str, where: str = "") -> str:
-    """The name of a candidate."""
-    return f"{len(names)} {what}{'' if len(names) == 1 else 's'} {where}".rstrip()
+def goals_above(reached_db: float, gate: GateSettings) -> list[float]:
+    """SQNR of the worst output to look for, one after the other: first what a budget asks for.
 
-
-def _without(names: Sequence[str], left_out: Sequence[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if name not in left_out)
+    Example:
+        >>> goals_above(17.2, GateSettings(min={"top1_agreement": 0.99}))[:3]
+        [21.0, 24.0, 27.0]
+        >>> goals_above(17.2, GateSettings(min={"sqnr_db": 30.5}))[:2]
+        [31.0, 34.0]
+    """
+    asked = [float(limit) for name, limit in gate.min.items() if name.partition("[")[0] == SQNR]
+    first = max(reached_db + HALF_DB, *asked) if asked else reached_db + HALF_DB
+    found = [math.ceil(first) + HALF_DB * (level - 1) for level in GOALS] if math.isfinite(first) else []
+    return [goal for goal in found if goal <= MOST_GOAL_DB]
 
 
 class TimeIsOverError(Exception):
@@ -306,7 +304,6 @@ class _Content:
     identity: dict[str, str]
     compared: dict[str, CandidateMeasurement] = field(default_factory=dict)
     proven: dict[str, CandidateMeasurement] = field(default_factory=dict)
-    rankings: dict[str, LayerRanking] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
 
 
@@ -315,7 +312,6 @@ class TuneCheckpoint(_Content):
     """Measurements by candidate, written to a file after each.
 
     Attributes:
-        rankings: of the layers, by the key of the candidate that they were ranked for.
         written: SHA-256 of the candidates that were the best so far and were written.
         stored: whether it is written at all; several processes of torchrun store nothing.
     """

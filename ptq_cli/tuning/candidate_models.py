@@ -1,6 +1,6 @@
 """Candidates as models: each is exported as ``ptq quantize`` would with its recipe, and measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,34 +17,27 @@ from ptq_cli.collectors.calibration_file import (
 from ptq_cli.core.errors import PtqError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.read_files import sha256_file
+from ptq_cli.evaluation.document.ladder import MovedLayers
 from ptq_cli.evaluation.runs.evaluator import Evaluation
 from ptq_cli.models.files.stored import StoredModel, read_model
-from ptq_cli.models.fixed_inputs import reopened
 from ptq_cli.pipeline.evaluation.evaluation_set import EvaluationSet
 from ptq_cli.pipeline.evaluation.measure_models import evaluate_pass
 from ptq_cli.pipeline.evaluation.quantized_models import EvaluatedModels
 from ptq_cli.pipeline.run_calibrate import make_calibration
 from ptq_cli.pipeline.run_export import Exported, make_export
 from ptq_cli.pipeline.trial_models import CalibratedModel
-from ptq_cli.plan.weighted_operators import dynamic_candidates
-from ptq_cli.qdq.read.padded_channels import without_padding
-from ptq_cli.qdq.read.quantized_file import with_types
-from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recipe.check import are_plain
-from ptq_cli.recipe.declaration import AUTO, DYNAMIC, FLOAT, NONE
-from ptq_cli.recipe.recovery_rungs import REWRITING
+from ptq_cli.recipe.declaration import AUTO, IN_FLOAT, NONE
+from ptq_cli.recipe.recovery_rungs import REWRITING, exporting_rungs
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import ActivationSettings, OverrideSettings, RecoverySettings, WeightSettings
+from ptq_cli.recipe.sections import RecoverySettings
 from ptq_cli.recover.range_effects import KnownCosts
-from ptq_cli.recover.recovery_context import recovery_data
+from ptq_cli.recover.recovery_context import escalates, recovery_data
 from ptq_cli.recover.recovery_effects import Rescaling
 from ptq_cli.recover.rescaling import rescaled
 from ptq_cli.setup.parts import Part, Work
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.resumable import discard_checkpoint
 from ptq_cli.tuning.candidate import Candidate, CandidateMeasurement, TuneCheckpoint
-from ptq_cli.tuning.layer_noise import LOUDEST, LayerRanking, layer_costs, layer_noise
-from ptq_cli.tuning.possible_changes import WEIGHT_BLOCK, activations_of, weight_only_candidates, wide_format
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +118,6 @@ def rewriting(rungs: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(rung for rung in rungs if rung in (*REWRITING, AUTO))
 
 
-_RANKED_ON = 64  # samples that layers are ranked on
-FEW_LEVELS = (2, 5, 8)  # halvings of the noise by layers that cost little more than measured ranges
-
-
 @dataclass(kw_only=True)
 class CandidateModels:
     """Makes and measures candidates, and remembers both.
@@ -167,57 +156,6 @@ class CandidateModels:
         """Measure a candidate on the held-out samples."""
         return self._measured(candidate, self.proven_on, self.checkpoint.proven)
 
-    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Which activations to give 16 bits; none if the target does not compute with them."""
-        resolved = self.work.resolved
-        if not wide_format(resolved.target, resolved.recipe.activations):
-            return ()
-        plan, base = self.export(candidate).result.plan, self.calibrations.of(candidate.rungs)
-        graph = base.float_model.load()
-        levels = self._ranked(candidate).levels()
-        found = [activations_of(graph, plan, layers) for layers in levels]
-        return tuple(dict.fromkeys(tensors for tensors in found if tensors))
-
-    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Which layers to give ranges that are found at each run."""
-        ranking = self._ranked(candidate)
-        return ranking.levels(ranking.dynamic, FEW_LEVELS)
-
-    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Which layers to quantize the weights of alone."""
-        ranking = self._ranked(candidate)
-        return ranking.levels(ranking.weight_only, FEW_LEVELS)
-
-    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        """Which layers to leave in float for more and more accuracy."""
-        return self._ranked(candidate).levels()
-
-    def _ranked(self, candidate: Candidate) -> LayerRanking:
-        if candidate.key not in self.checkpoint.rankings:
-            exported, base = self.export(candidate), self.calibrations.of(candidate.rungs)
-            graph = base.float_model.load()
-            quantized = reopened(without_padding(exported.model.load()), graph)
-            twins = TwinGraphs(graph, with_types(quantized))
-            plan, recipe, target = exported.result.plan, self.work.resolved.recipe, self.work.resolved.target
-            plain = are_plain(recipe.weights, recipe.activations)
-            noise = layer_noise(
-                twins,
-                {layer.name for layer in plan.layers if layer.quantized},
-                target,
-                first_samples(self.compared_on, _RANKED_ON).dataset,
-                base.subject.model.inputs,
-                threads=self.work.resolved.machine.threads,
-                progress=self.work.progress,
-            )
-            self.checkpoint.rankings[candidate.key] = LayerRanking(
-                noise={name: share if share < LOUDEST else LOUDEST for name, share in noise.items()},
-                cost=layer_costs(twins.float_model, plan, noise, recipe.export.prefer),
-                dynamic=dynamic_candidates(twins.float_model, plan, target) if plain else (),
-                weight_only=weight_only_candidates(twins.float_model, plan, target, recipe),
-            )
-            self.checkpoint.save()
-        return self.checkpoint.rankings[candidate.key]
-
     def keep(self, candidate: Candidate) -> None:
         """Write a candidate: it is the best so far."""
         written = self.checkpoint.written.get(candidate.key)
@@ -245,9 +183,22 @@ class CandidateModels:
             model = self.export(candidate).model
             models = EvaluatedModels(float_model=self.float_model, quantized={self.output.name: model})
             (found,) = self._evaluated(models, chosen)
-            known[candidate.key] = CandidateMeasurement(found.samples, found.measurements)
+            known[candidate.key] = CandidateMeasurement(
+                found.samples, found.measurements, *self._moved(candidate)
+            )
             self.checkpoint.save()
         return known[candidate.key]
+
+    def _moved(self, candidate: Candidate) -> tuple[MovedLayers, bool]:
+        """What the goal of a candidate has moved, and whether a higher one would move nothing more."""
+        made = self.export(candidate).result
+        layers, reached = made.float_layers, made.accuracy
+        is_last = candidate.goal_db is not None and (
+            reached is None or not reached.sqnr_db >= candidate.goal_db
+        )
+        if layers is None:
+            return MovedLayers(), is_last
+        return MovedLayers(in_float=layers.layers, in_16_bits=layers.wide, dynamic=layers.dynamic), is_last
 
     def _what_it_is(self, candidate: Candidate) -> tuple[str, str]:
         """Key that is the same for candidates whose further rungs left the float model as it was."""
@@ -270,8 +221,8 @@ class CandidateModels:
             for made in self._made.values():  # Only the last is needed again.
                 made.model.discard()
             self._made.clear()
-            wide = wide_format(self.work.resolved.target, self.work.resolved.recipe.activations)
-            resolved = self.work.resolved.with_recipe(recipe_of(self.work.resolved.recipe, candidate, wide))
+            asked = self.work.resolved
+            resolved = asked.with_recipe(recipe_of(asked.recipe, candidate, is_improved=escalates(asked)))
             base = self.calibrations.of(candidate.rungs)
             data = recovery_data(resolved, base.subject.dataset, base.subject.model.inputs)
             data = replace(data, known_costs=base.known_costs) if data is not None else None
@@ -289,34 +240,23 @@ class CandidateModels:
         return self._made[candidate.key]
 
 
-def recipe_of(recipe: Recipe, candidate: Candidate, wide: str = "") -> Recipe:
+def recipe_of(recipe: Recipe, candidate: Candidate, *, is_improved: bool) -> Recipe:
     """The recipe of a candidate, with which ``ptq quantize`` makes the same file.
 
+    ``is_improved`` says that the default leaves layers in float by itself, which further rungs do not change.
+
     Example:
-        >>> found = recipe_of(Recipe(), Candidate(rungs=("round",), in_float=("head",)))
-        >>> found.recovery.rungs, found.override[0].match, found.override[0].quantize
-        (['round'], 'head', False)
+        >>> found = recipe_of(Recipe(), Candidate(rungs=("round",), goal_db=32.0), is_improved=True)
+        >>> found.recovery.rungs, found.accuracy.goal_db
+        (['round', 'float'], 32.0)
     """
-    floats = [OverrideSettings(match=name, quantize=False) for name in candidate.in_float]
-    wider = [
-        OverrideSettings(match=name, activations=ActivationSettings(dtype=wide))
-        for name in candidate.in_16_bits
-    ]
-    modes = [
-        OverrideSettings(match=name, activations=ActivationSettings(mode=DYNAMIC))
-        for name in candidate.dynamic
-    ]
-    modes += [
-        OverrideSettings(
-            match=name,
-            activations=ActivationSettings(mode=FLOAT),
-            weights=WeightSettings(block_size=WEIGHT_BLOCK),
-        )
-        for name in candidate.weights_alone
-    ]
-    rungs = list(candidate.rungs) or [NONE]
-    override = [*recipe.override, *wider, *modes, *floats]
-    return replace(recipe, recovery=RecoverySettings(rungs), override=override)
+    rungs, accuracy = list(candidate.rungs), recipe.accuracy
+    has_more = AUTO in rungs and bool(exporting_rungs(RecoverySettings(rungs)))
+    if candidate.goal_db is not None:
+        accuracy = replace(accuracy, goal_db=candidate.goal_db)
+    if candidate.goal_db is not None or (is_improved and has_more):
+        rungs += [IN_FLOAT] if IN_FLOAT not in rungs else []
+    return replace(recipe, recovery=RecoverySettings(rungs or [NONE]), accuracy=accuracy)
 
 
 def first_samples(chosen: EvaluationSet, most: int) -> EvaluationSet:

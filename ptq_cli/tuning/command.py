@@ -63,7 +63,6 @@ def print_tuning(result: "TuneResult") -> None:
     for what, names in (
         ("in 16 bits", best.in_16_bits),
         ("dynamic", best.dynamic),
-        ("weight-only", best.weights_alone),
         ("in float", best.in_float),
     ):
         if names:
@@ -110,8 +109,9 @@ def command(model: Path | None, output: Path | None, run: Path, as_json: bool, *
     """Quantize MODEL so that accuracy provably stays within a budget, at the least cost.
 
     Half of the calibration data is held out. Candidates are made from the other half: the default, then
-    each rung of --recover, then fewer and fewer integer layers, the cheapest first. The command stops when
-    the held-out samples show with 95 % confidence that the budget is kept.
+    each rung of --recover, then higher and higher goals for the worst output, each with as few layers in
+    float as it takes. The command stops when the held-out samples show with 95 % confidence that the budget
+    is kept.
 
     The best candidate so far is always in the run directory, with a recipe from which ptq quantize makes the
     same file: Ctrl-C keeps it, and the same command continues.

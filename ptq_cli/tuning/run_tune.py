@@ -1,11 +1,14 @@
 """``tune``: what it begins with, and the search for the cheapest model that provably keeps a budget."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isclose
 from pathlib import Path
 from typing import Annotated, ClassVar
+
+import onnx_ir as ir
 
 from ptq_cli.calibdata.dataset.dataset import DividedDataset
 from ptq_cli.calibdata.recordings import Recordings
@@ -14,6 +17,7 @@ from ptq_cli.calibration.subject import CalibrationSubject, open_subject
 from ptq_cli.core.documents import HIDDEN, to_json
 from ptq_cli.core.errors import TimeBudgetError
 from ptq_cli.core.files import write_together
+from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import Progress, ProgressCallback, silent
 from ptq_cli.core.words import parse_duration
 from ptq_cli.evaluation.document.ladder import LADDER_INTERRUPTED, Ladder, LadderStep
@@ -28,12 +32,17 @@ from ptq_cli.pipeline.run_evaluate import make_evaluations
 from ptq_cli.pipeline.run_quantize import asks_for_evaluation
 from ptq_cli.pipeline.statement import statement_beside
 from ptq_cli.placement.tensor_settings import tensor_recipe, tensor_settings
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.wide_format import why_not_wide
 from ptq_cli.recipe.assignments import Once
-from ptq_cli.recipe.declaration import AUTO, BITS, IN_FLOAT, RUNGS
+from ptq_cli.recipe.check import weight_family
+from ptq_cli.recipe.declaration import AUTO, BITS, IN_FLOAT, ROUND, RUNGS
+from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.recipe_layers import recipe_to_toml
 from ptq_cli.recipe.recovery_rungs import REWRITING, needs_ranges, recovery_rungs
 from ptq_cli.recipe.schema import Recipe
-from ptq_cli.recipe.sections import ACCURACY, LATENCY, EvaluationSettings, GateSettings
+from ptq_cli.recipe.sections import ACCURACY, LATENCY, EvaluationSettings, GateSettings, WeightSettings
+from ptq_cli.recover.rung_work import takes_long
 from ptq_cli.report.text.summary import budgeted, written
 from ptq_cli.runtime.cuda import require_device
 from ptq_cli.setup.output_checks import input_files, require_outputs
@@ -52,7 +61,6 @@ from ptq_cli.tuning.candidate import (
     continued_tuning,
 )
 from ptq_cli.tuning.candidate_models import CandidateCalibrations, CandidateModels, first_samples
-from ptq_cli.tuning.possible_changes import slow_rungs, why_not_wide
 
 _STAGE = "tune"
 DEFAULT_SET_ASIDE = 0.5
@@ -330,6 +338,17 @@ def rungs_to_try(recipe: Recipe) -> tuple[tuple[str, ...], Candidate]:
         able = RUNGS if needs_ranges(recipe) else REWRITING
         return tuple(rung for rung in able if rung not in (IN_FLOAT, BITS)), Candidate(rungs=(AUTO,))
     return recovery_rungs(recipe.recovery), Candidate()
+
+
+def slow_rungs(rungs: Sequence[str], model: ir.Model, plan: Plan, weights: WeightSettings) -> tuple[str, ...]:
+    """Those of some rungs that are tried late.
+
+    With fewer than 8 bits the weights lose most of what is lost: their rungs come first whatever they take.
+    """
+    family = weight_family(weights)
+    if not isinstance(family, ScaledWeights) or family.bits < BYTE or not takes_long(model, plan):
+        return ()
+    return tuple(rung for rung in rungs if rung == ROUND)
 
 
 def step_line(step: LadderStep) -> str:

@@ -70,26 +70,21 @@ def test_rungs_are_climbed_and_the_recipe_makes_the_same_file(tune, tmp_path):
 WIDE = """
 name = "wide"
 description = "a target that also computes with activations of 16 bits"
-extends = "ort-cpu"
+extends = "generic"
 
 [activation]
-formats = ["int8", "int16", "uint16"]
-simulated = []
+formats = ["int16"]
 mixed = true
 """
 
 
-def test_a_target_with_16_bits_gets_them_before_layers_go_to_float(tune, tmp_path):
+def test_a_target_with_16_bits_gets_them_where_they_cost_little(tune, tmp_path):
     (tmp_path / "wide.toml").write_text(WIDE)
     same = {"target": "wide.toml", "recover": ["none"], "weight_bits": 8}
     start = tune(run="start", budget={"sqnr_db": 3.0}, **same).ladder.steps[0].sqnr_db
     result = tune(budget={"sqnr_db": start + 5.0}, **same)
     assert result.ladder.met, [(step.name, step.sqnr_db) for step in result.ladder.steps]
-    kinds = [name.rpartition(" in ")[2] for name in names(result)[1:]]
-    assert kinds == sorted(kinds), "16 bits, then float"
-    assert set(kinds) == {"16 bits", "float"}
-    wide = [step for step in result.ladder.steps if step.in_16_bits]
-    assert wide[0].sqnr_db > start
+    assert names(result)[1].startswith("goal ")
     assert result.ladder.best.in_16_bits
     assert result.ladder.untried == ""
     types = {
@@ -97,7 +92,7 @@ def test_a_target_with_16_bits_gets_them_before_layers_go_to_float(tune, tmp_pat
         for item in onnx.load(result.output).graph.initializer
         if item.name.endswith("zero_point")
     }
-    assert onnx.TensorProto.UINT16 in types
+    assert onnx.TensorProto.INT16 in types
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")
     assert RunDirectory(tmp_path / "again").quantized_model.read_bytes() == result.output.read_bytes()
 
@@ -243,15 +238,15 @@ def written(kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "budget", "field", "operator"),
-    [("token", 20.0, "dynamic", "MatMulInteger"), ("channel", 4.0, "weights_alone", "DequantizeLinear")],
+    [("token", 20.0, "dynamic", "MatMulInteger"), ("channel", 4.0, "in_float", "Cast")],
 )
-def test_a_layer_with_outliers_stays_in_integers(kind, budget, field, operator, tmp_path, monkeypatch):
+def test_a_layer_with_outliers_keeps_its_bytes(kind, budget, field, operator, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(kind)
     settings = {"threads": 1, "recover": ["none"], "prefer": "size", "budget": {"sqnr_db": budget}}
     result = ptq_cli.tune("model.onnx", data="calib.npz", run="run", **settings)
     assert result.ladder.met, [(step.name, step.sqnr_db) for step in result.ladder.steps]
-    assert not result.ladder.best.in_float
+    assert result.bytes < 0.4 * result.float_bytes
     assert "first" in getattr(result.ladder.best, field)
     assert operator in {node.op_type for node in onnx.load(result.output).graph.node}
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")

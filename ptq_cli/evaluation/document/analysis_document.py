@@ -268,6 +268,11 @@ class LayerAnalysis:
         "The effect of its quantization on the model's output; null for a layer without quantization, and "
         "if it was not requested.",
     ] = None
+    float_time: Annotated[
+        float | None,
+        "Share of its time that the quantized model is expected to take more with this layer in float, by "
+        "what the default places layers by; negative if it takes less, null if that is not known.",
+    ] = None
     cause: Annotated[Cause, "Why it loses more than others, or empty."] = ""
     finding: Annotated[str, "The cause in words, with its numbers; empty without one."] = ""
     remedy: Annotated[str, "Options to try, which can be pasted after ptq export; empty without one."] = ""
@@ -278,7 +283,7 @@ class Analysis:
     """Where a quantized model loses accuracy."""
 
     FORMAT: ClassVar[FileFormat] = FileFormat(
-        name="ptq.analysis", version=1, noun="analysis", error=AnalysisError, hint="run ptq analyze again"
+        name="ptq.analysis", version=2, noun="analysis", error=AnalysisError, hint="run ptq analyze again"
     )
 
     created: Annotated[

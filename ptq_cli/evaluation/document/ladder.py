@@ -37,14 +37,28 @@ class BudgetCheck:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LadderStep:
+class MovedLayers:
+    """What a candidate does not compute in integers of 8 bits in calibrated ranges, for accuracy."""
+
+    in_float: Annotated[tuple[str, ...], "Layers that were left in float for accuracy."] = ()
+    in_16_bits: Annotated[tuple[str, ...], "Activations that have 16 bits for accuracy."] = ()
+    dynamic: Annotated[
+        tuple[str, ...],
+        "Layers whose activations become integers in ranges that are found at each run, for accuracy.",
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LadderStep(MovedLayers):
     """One candidate."""
 
     name: Annotated[
-        str, "What is new about it: default, a rung of recovery, or which layers are computed otherwise."
+        str, "What is new about it: default, a rung of recovery, or what its worst output has to have."
     ]
     rungs: Annotated[tuple[str, ...], "Of recovery that it has."]
-    in_float: Annotated[tuple[str, ...], "Layers that were left in float for accuracy."]
+    goal_db: Annotated[
+        float | None, "SQNR of the worst output that it was made for; null for the recipe's goal."
+    ] = None
     sqnr_db: Annotated[float, "Of all outputs, on the samples to choose by."]
     kept: Annotated[bool, "It was better than the best before it."]
     checks: Annotated[
@@ -55,14 +69,6 @@ class LadderStep:
         tuple[BudgetCheck, ...], "Each budget on the held-out samples; empty if they were not looked at."
     ] = ()
     level: Annotated[float | None, "How likely the proof may be wrong; None without one."] = None
-    in_16_bits: Annotated[tuple[str, ...], "Activations that have 16 bits for accuracy."] = ()
-    dynamic: Annotated[
-        tuple[str, ...],
-        "Layers whose activations become integers in ranges that are found at each run, for accuracy.",
-    ] = ()
-    weights_alone: Annotated[
-        tuple[str, ...], "Layers of which only the weights are integers, for accuracy."
-    ] = ()
 
     @property
     def met(self) -> bool:
@@ -78,7 +84,7 @@ class Ladder:
     """All candidates, in the order in which they were tried."""
 
     FORMAT: ClassVar[FileFormat] = FileFormat(
-        name="ptq.tune", version=1, noun="ladder", hint="run ptq tune again"
+        name="ptq.tune", version=2, noun="ladder", hint="run ptq tune again"
     )
 
     model_sha256: Annotated[

@@ -223,7 +223,7 @@ class BaselineSummary:
 class Report:
     """Everything that was found out about one quantized model."""
 
-    FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.report", version=2, noun="report")
+    FORMAT: ClassVar[FileFormat] = FileFormat(name="ptq.report", version=3, noun="report")
     DERIVED: ClassVar[tuple[str, ...]] = ("verdict", "quantized_layers", "float_layers")
 
     times: Annotated[

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from ptq_cli.plan import cost_benefit as costs
-from ptq_cli.plan.cost_benefit import COSTS, Sizes, float_costs, savings, unprofitable_layers
+from ptq_cli.plan.cost_benefit import COSTS, Sizes, savings, unprofitable_layers
 from ptq_cli.plan.planner import LayerChoices, make_plan
 from ptq_cli.plan.target.target_file import load_target
 from tests.unit.plan.graphs import build, quantized, serialized
@@ -71,24 +71,3 @@ def test_the_estimate_of_bytes_is_that_of_the_file(length):
     before = len(serialized(model))
     saved = before - len(serialized(quantized(chain(length))))
     assert expected == pytest.approx(saved, abs=0.15 * before)
-
-
-MODEL = build(
-    "(float[1,8,4,4] x) => (float[] y) <float[8,8,3,3] a, float[8,8,3,3] b, float[8,8,3,3] c> { "
-    "[first] h = Conv<pads=[1,1,1,1]>(x, a) [second] i = Conv<pads=[1,1,1,1]>(h, b) [join] j = Add(h, i) "
-    "[last] y = Conv<pads=[1,1,1,1]>(j, c) }"
-)
-WORK = 8 * 8 * 9 * 16
-CONVERTED = COSTS.conversion(8 * 16)
-
-
-def test_a_layer_costs_its_products_and_what_is_converted_for_it():
-    plan = make_plan(MODEL, load_target("ort-cpu"))
-    found = float_costs(MODEL, plan, ["first", "second", "join", "last"])
-    # x need not be converted to integers for it, but h has to be.
-    assert found["first"] == WORK
-    # h is read in integers and in float, and i made in float.
-    assert found["second"] == WORK + 2 * CONVERTED
-    # It has no products, but two tensors more are converted to float, and one to integers.
-    assert found["join"] == 3 * CONVERTED
-    assert found["last"] == WORK

@@ -1,7 +1,6 @@
 """The climb: which candidate comes next, when the held-out samples are looked at, and what ends it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -22,6 +21,7 @@ from ptq_cli.tuning.candidate import (
 from tests.measured import measurement
 
 ROUND, RANGES = Candidate(rungs=("round",)), Candidate(rungs=("ranges",))
+NEXT = Candidate(goal_db=23.0)
 Script = dict[Candidate, tuple[float, int, int]]
 
 
@@ -38,10 +38,7 @@ class Scripted:
 
     script: Script
     set_aside: int = 1000
-    floats: Sequence[tuple[str, ...]] = ()
-    wide: Sequence[tuple[str, ...]] = ()
-    dynamic: Sequence[tuple[str, ...]] = ()
-    weight_only: Sequence[tuple[str, ...]] = ()
+    last: Candidate | None = None
     proven: list[Candidate] = field(default_factory=list)
     kept: list[Candidate] = field(default_factory=list)
     fails: dict[Candidate, BaseException] = field(default_factory=dict)
@@ -49,28 +46,14 @@ class Scripted:
     def compare(self, candidate: Candidate) -> CandidateMeasurement:
         if candidate in self.fails:
             raise self.fails[candidate]
+        if candidate.goal_db is not None and candidate not in self.script:
+            raise NothingToQuantizeError("nothing is left")
         sqnr, lost, _ = self.script[candidate]
-        return seen(500, sqnr, lost)
+        return replace(seen(500, sqnr, lost), is_last=candidate == self.last)
 
     def prove(self, candidate: Candidate) -> CandidateMeasurement:
         self.proven.append(candidate)
         return seen(self.set_aside, self.script[candidate][0], self.script[candidate][2])
-
-    def wide_activations(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        del candidate
-        return self.wide
-
-    def dynamic_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        del candidate
-        return self.dynamic
-
-    def weight_only_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        del candidate
-        return self.weight_only
-
-    def float_layers(self, candidate: Candidate) -> Sequence[tuple[str, ...]]:
-        del candidate
-        return self.floats
 
     def keep(self, candidate: Candidate) -> None:
         self.kept.append(candidate)
@@ -85,7 +68,7 @@ def climbed(subject, *rungs, limit=0.02, over=(), late=(), **options):
         tell=lambda _step: None,
         **options,
     )
-    search.run(rungs, after_float_activations=late)
+    search.run(rungs, late=late)
     return search
 
 
@@ -112,10 +95,10 @@ def test_a_rung_that_is_no_better_is_left_out_and_the_next_builds_on_the_best():
 
 
 def test_looks_share_five_percent():
-    floats = [("a",), ("a", "b"), ("a", "b", "c")]
+    goals = [Candidate(goal_db=goal) for goal in (23.0, 26.0, 29.0)]
     script: Script = {Candidate(): (20.0, 0, 60)}
-    script |= {Candidate(in_float=layers): (21.0 + len(layers), 0, 60) for layers in floats}
-    climb = climbed(Scripted(script, floats=floats), limit=0.05)
+    script |= {goal: (goal.goal_db, 0, 60) for goal in goals}
+    climb = climbed(Scripted(script), limit=0.05)
     levels = [step.level for step in climb.steps if step.level is not None]
     assert levels == pytest.approx([0.025, 0.0125, 0.00625, 0.003125])
     assert not climb.met
@@ -125,9 +108,8 @@ def test_looks_share_five_percent():
 
 def test_nobody_looks_who_could_see_nothing():
     # 600 samples without a changed answer show less than 0.82 % at the second look, and 0.64 % at the first.
-    floats = [("a",), ("a", "b")]
-    script: Script = {Candidate(): (20.0, 0, 4), Candidate(in_float=("a",)): (25.0, 0, 4)}
-    climb = climbed(Scripted(script, set_aside=600, floats=floats), limit=0.007)
+    script: Script = {Candidate(): (20.0, 0, 4), Candidate(goal_db=23.0): (25.0, 0, 4)}
+    climb = climbed(Scripted(script, set_aside=600), limit=0.007)
     assert climb.stopped == NO_MORE_LOOKS
     assert [step.name for step in climb.steps] == ["default"]
     assert climb.advice()[0].startswith(
@@ -142,8 +124,8 @@ def test_the_last_look_may_use_all_that_is_left():
     assert climb.met  # 8 of 1,000 lost, and 2 % allowed.
 
 
-def test_layers_in_float_come_after_a_look_that_may_fail():
-    climb = climbed(Scripted({Candidate(): (20.0, 8, 3)}, floats=[("a",)]))
+def test_a_goal_comes_after_a_look_that_may_fail():
+    climb = climbed(Scripted({Candidate(): (20.0, 8, 3)}))
     assert climb.met
     assert [step.name for step in climb.steps] == ["default"]
 
@@ -151,12 +133,12 @@ def test_layers_in_float_come_after_a_look_that_may_fail():
 @pytest.mark.parametrize(
     "cut", [{"over": [True]}, {"fails": {RANGES: TimeIsOverError()}}], ids=["before", "in"]
 )
-def test_rungs_that_take_their_share_of_the_time_leave_the_rest_to_layers_in_float(cut):
-    script: Script = {Candidate(): (20.0, 90, 90), Candidate(in_float=("a",)): (25.0, 80, 80)}
-    subject = Scripted(script, floats=[("a",)], fails=cut.get("fails", {}))
+def test_rungs_that_take_their_share_of_the_time_leave_the_rest_to_goals(cut):
+    script: Script = {Candidate(): (20.0, 90, 90), NEXT: (25.0, 80, 80)}
+    subject = Scripted(script, fails=cut.get("fails", {}))
     shares: list[float] = []
     climb = climbed(subject, "ranges", "round", over=cut.get("over", ()), allow=shares.append)
-    assert [step.name for step in climb.steps] == ["default", "1 layer in float"]
+    assert [step.name for step in climb.steps] == ["default", "goal 23 dB"]
     assert climb.stopped == NO_MORE_TIME, "not all rungs were tried"
     assert shares == [0.5, 1.0]
 
@@ -189,67 +171,33 @@ def test_an_interrupt_of_the_last_look_leaves_the_best():
 @pytest.mark.parametrize(
     "error", [NothingToQuantizeError("nothing is left"), StaleCalibrationError("a pool")]
 )
-def test_layers_that_cannot_be_in_float_alone_are_passed_over(error):
-    floats = [("a",), ("a", "b")]
-    script: Script = {Candidate(): (20.0, 90, 90), Candidate(in_float=("a", "b")): (30.0, 0, 0)}
-    climb = climbed(Scripted(script, floats=floats, fails={Candidate(in_float=("a",)): error}))
+def test_a_goal_that_cannot_be_made_is_passed_over(error):
+    script: Script = {Candidate(): (20.0, 90, 90), Candidate(goal_db=26.0): (30.0, 0, 0)}
+    climb = climbed(Scripted(script, fails={NEXT: error}))
     assert climb.met
-    assert [step.name for step in climb.steps] == ["default", "2 layers in float"]
+    assert [step.name for step in climb.steps] == ["default", "goal 26 dB"]
 
 
-def test_16_bits_come_before_float_which_builds_on_them():
-    wide = Candidate(in_16_bits=("t",))
-    script: Script = {
-        Candidate(): (20.0, 90, 90),
-        wide: (22.0, 60, 60),
-        Candidate(in_16_bits=("t", "u")): (21.0, 60, 60),
-        Candidate(in_float=("a",), in_16_bits=("t",)): (30.0, 0, 0),
-    }
-    climb = climbed(Scripted(script, wide=[("t",), ("t", "u")], floats=[("a",)]))
-    assert climb.met
-    names = [step.name for step in climb.steps]
-    assert names == ["default", "1 activation in 16 bits", "2 activations in 16 bits", "1 layer in float"]
-    assert [step.kept for step in climb.steps] == [True, True, False, True]
-    assert (climb.steps[-1].in_16_bits, climb.steps[-1].in_float) == (("t",), ("a",))
+def test_goals_end_where_a_higher_one_brings_nothing():
+    script: Script = {Candidate(): (20.0, 90, 90), NEXT: (22.0, 80, 80)}
+    script[Candidate(goal_db=26.0)] = (30.0, 0, 0)
+    climb = climbed(Scripted(script, last=NEXT))
+    assert not climb.met
+    assert [step.name for step in climb.steps] == ["default", "goal 23 dB"]
+    assert climb.stopped == NO_MORE_RUNGS
 
 
-def test_what_costs_little_comes_before_float_and_each_builds_on_the_best():
-    dynamic = Candidate(dynamic=("a", "b"))
-    alone = Candidate(dynamic=("a", "b"), weights_alone=("c",))
-    script: Script = {
-        Candidate(): (20.0, 90, 90),
-        Candidate(dynamic=("a",)): (19.0, 90, 90),
-        dynamic: (24.0, 60, 60),
-        alone: (23.0, 60, 60),
-        Candidate(dynamic=("a",), in_float=("b", "d")): (30.0, 0, 0),
-    }
-    subject = Scripted(script, dynamic=[("a",), ("a", "b")], weight_only=[("c",)], floats=[("b", "d")])
-    climb = climbed(subject)
-    assert climb.met
-    names = [step.name for step in climb.steps]
-    assert names == [
-        "default",
-        "1 dynamic layer",
-        "2 dynamic layers",
-        "1 weight-only layer",
-        "2 layers in float",
-    ]
-    assert [step.kept for step in climb.steps] == [True, False, True, False, True]
-    assert Candidate.of(climb.steps[3]) == alone
-    assert Candidate.of(climb.steps[-1]) == subject.kept[-1] == subject.proven[-1]
-
-
-def test_what_takes_long_comes_after_what_costs_little_and_before_float():
-    dynamic = Candidate(rungs=("ranges",), dynamic=("a",))
-    both = Candidate(rungs=("ranges", "round"), dynamic=("a",))
+def test_what_takes_long_comes_before_goals_and_each_builds_on_the_best():
+    both = Candidate(rungs=("ranges", "round"))
     script: Script = {
         Candidate(): (20.0, 90, 90),
         RANGES: (21.0, 90, 90),
-        dynamic: (24.0, 60, 60),
-        both: (25.0, 60, 60),
-        Candidate(rungs=("ranges", "round"), dynamic=("a",), in_float=("d",)): (30.0, 0, 0),
+        both: (20.0, 60, 60),
+        Candidate(rungs=("ranges",), goal_db=24.0): (30.0, 0, 0),
     }
-    climb = climbed(Scripted(script, dynamic=[("a",)], floats=[("d",)]), "ranges", "round", late=["round"])
+    subject = Scripted(script)
+    climb = climbed(subject, "ranges", "round", late=["round"])
     assert climb.met
-    names = [step.name for step in climb.steps]
-    assert names == ["default", "ranges", "1 dynamic layer", "round", "1 layer in float"]
+    assert [step.name for step in climb.steps] == ["default", "ranges", "round", "goal 24 dB"]
+    assert [step.kept for step in climb.steps] == [True, True, False, True]
+    assert Candidate.of(climb.steps[-1]) == subject.kept[-1] == subject.proven[-1]

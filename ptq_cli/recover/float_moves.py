@@ -1,0 +1,273 @@
+"""What can be done about the noise of a tensor or of a weight, ordered by what it gains for what it costs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from ptq_cli.core.formats import BYTE
+from ptq_cli.placement.fastest_placement import MachineProfile
+from ptq_cli.placement.kernel_costs import ExpectedTimes
+from ptq_cli.placement.placed_graph import Placement
+from ptq_cli.plan.cost_benefit import COSTS, MICROSECONDS_OF_ONE, Sizes, conversions_at_each_run
+from ptq_cli.plan.planner import LayerChoices, make_plan
+from ptq_cli.plan.sites import Plan
+from ptq_cli.plan.target.rules import Target
+from ptq_cli.recipe.declaration import ROW
+
+LOUD = 64  # tensors that are looked at, at most: those that make the most noise
+# Share of the cost: what a layer costs that saves some in float, so that no noise is worth nothing.
+_LEAST_SHARE = 1e-3
+_LEAST_SPARE = 0.1  # share of the time that may be added though float is no slower
+BETWEEN = ("same", "clamp")  # kinds of operators that are in float where the operator before them is
+FLOAT_REASON = "computes in float: its integers cost the outputs more than they save time"
+
+Names = tuple[str, ...]
+Source = str | Names  # a tensor, or the layers that share a weight
+
+
+@dataclass(frozen=True)
+class Move:
+    """Layers that are left in float or find ranges at each run, and activations that get 16 bits."""
+
+    in_float: Names = ()
+    dynamic: Names = ()
+    wide: Names = ()
+
+    def __bool__(self) -> bool:
+        return any((self.in_float, self.dynamic, self.wide))
+
+    def __or__(self, other: "Move") -> "Move":
+        """Return both moves as one; a layer of both is left in float."""
+        in_float = tuple(dict.fromkeys((*self.in_float, *other.in_float)))
+        dynamic = tuple(name for name in (*self.dynamic, *other.dynamic) if name not in in_float)
+        wide = (*self.wide, *other.wide)
+        return Move(in_float, tuple(dict.fromkeys(dynamic)), tuple(dict.fromkeys(wide)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Costs:
+    """What plans cost: the time of a run, or the bytes of the file.
+
+    Attributes:
+        of: a plan.
+        floating: the model in float.
+        at_each_run: layers whose ranges are found at each run, more than that of others.
+        layer: of one in integers; 16 bits cost it again.
+    """
+
+    of: Callable[[Plan], float]
+    floating: float
+    at_each_run: Callable[[Names], float]
+    layer: Callable[[str], float]
+
+    @classmethod
+    def of_time(cls, model: ir.Model, plan: Plan, profile: MachineProfile) -> "Costs":
+        """Return the microseconds by a profile; in ``plan`` everything is in integers that can be."""
+        expected, sizes = ExpectedTimes(model, plan, profile), Sizes.of(model)
+
+        def at_each_run(names: Names) -> float:
+            return MICROSECONDS_OF_ONE * sum(conversions_at_each_run(model, names, sizes))
+
+        def layer(name: str) -> float:
+            return profile.nodes[name].integer if name in profile.nodes else 0.0
+
+        return cls(of=expected.time, floating=profile.floating, at_each_run=at_each_run, layer=layer)
+
+    @classmethod
+    def of_size(cls, model: ir.Model, plan: Plan, *, keeps_bytes: bool) -> "Costs":
+        """Return the bytes of a plan's weights; ``keeps_bytes`` says that layers in float keep integers."""
+        values = model.graph.initializers
+        in_float, in_integers = {}, {}
+        for site in plan.weights:
+            value = values[site.tensor].const_value if site.tensor in values else None
+            elements = value.size if value is not None else 0
+            in_integers[site.tensor] = elements * site.format.bits / BYTE
+            in_float[site.tensor] = in_integers[site.tensor] if keeps_bytes else 4.0 * elements
+        floating = sum(in_float.values())
+
+        def of(found: Plan) -> float:
+            stored = {site.tensor for site in found.weights}
+            return sum(in_integers[name] if name in stored else size for name, size in in_float.items())
+
+        def at_each_run(names: Names) -> float:
+            return float(sum(map(COSTS.dynamic, names)))
+
+        return cls(of=of, floating=floating, at_each_run=at_each_run, layer=lambda _name: 0.0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """Some more layers without integers of 8 bits in calibrated ranges.
+
+    Attributes:
+        move: which, and what becomes of them.
+        left: the noise that is expected to be left, as a share.
+        more: share of what the integer model costs that it costs beyond that.
+        is_measured: whether the ranges of all its tensors were measured.
+    """
+
+    move: Move
+    left: float
+    more: float
+    is_measured: bool = True
+
+
+NO_STEP = Step(Move(), 1.0, 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noises:
+    """The noise of the model's outputs with one thing alone in integers, as a share.
+
+    Attributes:
+        tensors: by source, of an activation.
+        weights: by the layers that share one; empty where layers in float keep the integers of their weights.
+    """
+
+    tensors: Mapping[str, float]
+    weights: Mapping[Names, float]
+
+    @property
+    def loudest(self) -> list[Source]:
+        """The things that make the most noise, the loudest first."""
+        each: list[tuple[Source, float]] = [*self.tensors.items(), *self.weights.items()]
+        return [source for source, _ in sorted(each, key=lambda item: (-item[1], str(item[0])))[:LOUD]]
+
+    @property
+    def total(self) -> float:
+        """The noise of all."""
+        return sum(self.tensors.values()) + sum(self.weights.values()) or 1.0
+
+
+class Steps:
+    """More and more moves, by what they gain for their cost.
+
+    ``spare`` is the share of its cost that the model may have more: as much as float, 16 bits for all
+    activations, or a tenth.
+
+    They are planned by the target alone, which is twenty times as fast as with the recipe's settings and the
+    ranges; what is chosen is placed with both.
+    """
+
+    def __init__(
+        self,
+        model: ir.Model,
+        placement: Placement,
+        target: Target,
+        noises: Noises,
+        costs: Costs,
+        could_be_dynamic: frozenset[str],
+        *,
+        has_wide: bool = False,
+    ) -> None:
+        self._model, self._target, self._noises, self._costs = model, target, noises, costs
+        self._could_be_dynamic, self._dynamic = could_be_dynamic, placement.settings.dynamic
+        self._has_wide, self._target_plan = has_wide, placement.target_plan
+        could = {layer.name for layer in placement.target_plan.layers if layer.quantized}
+        self._excluded = {
+            layer.name: layer.reason
+            for layer in placement.plan.layers
+            if not layer.quantized and layer.name in could
+        }
+        self._plans: dict[tuple[Names, Names], Plan] = {}
+        self._base, self._measured = self._plan(Move()), set(placement.target_plan.measured)
+        self._cost, self._total = costs.of(self._base) or 1.0, noises.total
+        most = self._again(placement.plan.sources) if has_wide else 0.0
+        self.spare = max(_LEAST_SPARE, costs.floating / self._cost - 1.0, most / self._cost)
+        moves = {move: source for source in reversed(noises.loudest) if (move := self._move(source))}
+        alone = {move: self._with(NO_STEP, move, source) for move, source in moves.items()}
+        worth = {move: (1.0 - step.left) / max(step.more, _LEAST_SHARE) for move, step in alone.items()}
+        order = sorted(worth, key=lambda move: (-worth[move], move.in_float, move.dynamic, move.wide))
+        self._order = {move: moves[move] for move in order}
+
+    def up_to(self, limit: float) -> Iterator[Step]:
+        """Yield choices that cost at most this share more, each with more moves."""
+        last = NO_STEP
+        for move, source in self._order.items():
+            step = self._with(last, move, source)
+            # A float layer between integer ones may need ranges that were not measured.
+            if not step.is_measured:
+                continue
+            # Layers that earlier ones have taken with them take no more noise away.
+            if step.more <= limit and step.left < last.left:
+                # A limit of this cost lets the steps before pass, too.
+                last = replace(step, more=max(step.more, last.more))
+                yield last
+
+    def _with(self, last: Step, move: Move, source: Source) -> Step:
+        """Return a step with one more move, which a tensor or a weight asked for."""
+        both = last.move | move
+        if move.in_float or both == last.move or not isinstance(source, str):
+            return self._planned(both)
+        # Not planned, which on a large graph takes longer than to measure the tensor's noise.
+        added = self._costs.at_each_run(move.dynamic) + self._again(both.wide) - self._again(last.move.wide)
+        left = last.left - self._noises.tensors[source] / self._total
+        return Step(both, left, last.more + added / self._cost)
+
+    def _again(self, sources: Sequence[str]) -> float:
+        """What the layers around tensors cost in integers."""
+        around = {name for source in sources for names in self._around(source) for name in names}
+        return sum(map(self._costs.layer, sorted(around)))
+
+    def _around(self, source: str) -> tuple[Names, Names]:
+        return _around(self._model, self._base, self._target, source)
+
+    def _move(self, source: Source) -> Move:
+        """Move after which a tensor is on no calibrated grid of 8 bits, or a weight is float."""
+        if not isinstance(source, str):
+            return Move(in_float=source)
+        makers, readers = self._around(source)
+        if readers and self._could_be_dynamic.issuperset(readers):  # It takes less time than float.
+            return Move(dynamic=readers)
+        if self._has_wide and (makers or readers):
+            return Move(wide=(source,))
+        # What a float layer makes of integers is not quantized for the next one, of floats it is.
+        if makers and source not in self._plan(Move(makers)).activations:
+            return Move(makers)
+        return Move(tuple(dict.fromkeys((*makers, *readers))))
+
+    def _plan(self, move: Move) -> Plan:
+        key = move.in_float, move.dynamic
+        if key not in self._plans:  # What a tensor asks for is the first step, and each limit begins alike.
+            choices = LayerChoices(
+                excluded={**self._excluded, **dict.fromkeys(move.in_float, FLOAT_REASON)},
+                dynamic={**self._dynamic, **dict.fromkeys(move.dynamic, ROW)},
+            )
+            self._plans[key] = make_plan(
+                self._model, self._target, choices, may_be_empty=True, alone=self._target_plan
+            )
+        return self._plans[key]
+
+    def _planned(self, move: Move) -> Step:
+        plan, noises = self._plan(move), self._noises
+        before, after = self._base.activations, plan.activations
+        quantized = {before[name].source for name in after if name in before}.difference(move.wide)
+        left = sum(noise for source, noise in noises.tensors.items() if source in quantized)
+        integer = {site.node for site in plan.weights}
+        left += sum(noise for names, noise in noises.weights.items() if not integer.isdisjoint(names))
+        is_measured = self._measured.issuperset(plan.measured)
+        more = (self._costs.of(plan) + self._again(move.wide)) / self._cost - 1.0
+        return Step(move, left / self._total, more, is_measured)
+
+
+def _around(model: ir.Model, plan: Plan, target: Target, source: str) -> tuple[Names, Names]:
+    """Return the integer layers that make and that read the tensors of a source."""
+    integer = {layer.name for layer in plan.layers if layer.quantized}
+    members = {name for name, site in plan.activations.items() if site.source == source}
+    members.update(plan.members(source))
+    between = {name for name, rule in target.op.items() if rule.kind in BETWEEN}
+    makers: dict[str, None] = {}
+    readers: dict[str, None] = {}
+    for node in model.graph:
+        if any(value.name in members for value in node.outputs):
+            maker: ir.Node | None = node
+            while maker is not None and maker.op_type in between:
+                first = maker.inputs[0] if maker.inputs else None
+                maker = first.producer() if first is not None else None
+            if maker is not None and maker.name in integer:
+                makers[maker.name] = None
+        reads = any(value is not None and value.name in members for value in node.inputs)
+        if reads and node.op_type not in between and node.name in integer:
+            readers[node.name] = None
+    return tuple(makers), tuple(readers)
