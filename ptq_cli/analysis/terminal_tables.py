@@ -85,10 +85,10 @@ def _print_shares(analysis: Analysis) -> None:
 def _print_layers(layers: Sequence[LayerAnalysis], total: int, metric: MetricSummary) -> None:
     has_drop = metric.name != SQNR
     header = ["#", "layer", "output", "cause", "own/accum.", "as", "op", "left float"]
-    has_times = any(layer.float_time is not None for layer in layers)
-    header += ["time"] if has_times else []
     if has_drop:
         header.append(f"{metric.name} drop" if metric.float_value is not None else metric.name)
+    has_times = any(layer.float_time is not None for layer in layers)
+    header += ["time"] if has_times else []
     numbers = tuple(range(2, len(header)))
     hidden = print_table(
         Table(
@@ -130,8 +130,8 @@ def _layer_row(
         "int8" if layer.integer else "float",
         layer.op,
         decibels(found.sqnr_left_float_db),
-        *((_more(layer.float_time),) if has_times else ()),
         *((_value(metric, drop),) if has_drop else ()),
+        *((_more(layer.float_time),) if has_times else ()),
     )
 
 

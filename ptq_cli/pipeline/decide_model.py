@@ -29,7 +29,7 @@ from ptq_cli.recipe.sections import LATENCY, SIZE
 from ptq_cli.recover.dynamic_layers import DynamicChoice
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers, worst_output
-from ptq_cli.recover.float_moves import Costs
+from ptq_cli.recover.float_moves import PlanCosts
 from ptq_cli.recover.float_weights import choose_float_weights
 from ptq_cli.recover.goal import MORE_FOR_TOKENS_DB, predicts_tokens
 from ptq_cli.recover.more_bits import ROUND_GAINS_DB, BitsSearch
@@ -255,10 +255,10 @@ def _with_float_layers(
 
 def _costs(
     source: CalibratedModel, placement: Placement, profile: MachineProfile | None, *, keeps_bytes: bool
-) -> Costs | None:
+) -> PlanCosts | None:
     if source.resolved.recipe.export.prefer == SIZE:
-        return Costs.of_size(source.graph, placement.plan, keeps_bytes=keeps_bytes)
-    return Costs.of_time(source.graph, placement.target_plan, profile) if profile is not None else None
+        return PlanCosts.of_size(source.graph, placement.plan, keeps_bytes=keeps_bytes)
+    return PlanCosts.of_time(source.graph, placement.target_plan, profile) if profile is not None else None
 
 
 def _could_be_dynamic(graph: ir.Model, plan: Plan, resolved: Resolved) -> frozenset[str]:

@@ -14,7 +14,7 @@ from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recover.float_moves import FLOAT_REASON, LOUD, Costs, Noises, Step, Steps
+from ptq_cli.recover.float_moves import FLOAT_REASON, LOUD, FloatStep, Noises, PlanCosts, Steps
 from ptq_cli.recover.output_noise import Noise, NoiseJudge, lowest_of, lowest_of_floats, model_sqnr
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import grids_of
@@ -65,7 +65,7 @@ class FloatLimits:
             the file loses the same there, and is left to other rungs.
     """
 
-    costs: Costs | None
+    costs: PlanCosts | None
     could_be_dynamic: frozenset[str] = frozenset()
     has_wide: bool = False
     weights: Rounded = field(default_factory=dict)
@@ -116,7 +116,7 @@ class _Search:
         dynamic = self._limits.could_be_dynamic if lost < WEIGHTS_MATTER_DB else frozenset()
         return self._chosen(self._steps(self._limits.costs, dynamic), found, measured)
 
-    def _steps(self, costs: Costs, could_be_dynamic: frozenset[str]) -> Steps:
+    def _steps(self, costs: PlanCosts, could_be_dynamic: frozenset[str]) -> Steps:
         context, placement, floats = self._context, self._placement, self.floats
         context.progress(RunProgress(_STAGE, 0, None))
         samples, data = context.data.samples[0], context.data
@@ -145,7 +145,7 @@ class _Search:
         placement, wanted = self._placement, self._context.wanted_db
         limit = steps.spare
 
-        def sqnr(step: Step, at_least: float) -> float:
+        def sqnr(step: FloatStep, at_least: float) -> float:
             try:
                 return measured(self._placed(step), at_least)[0]
             except (InvalidOnnxError, StaleCalibrationError):
@@ -166,7 +166,7 @@ class _Search:
             )
         return placement, found
 
-    def _placed(self, step: Step) -> Placement:
+    def _placed(self, step: FloatStep) -> Placement:
         move = step.move
         return self._models.without(dict.fromkeys(move.in_float, FLOAT_REASON), move.dynamic, move.wide)
 

@@ -27,7 +27,7 @@ Source = str | Names  # a tensor, or the layers that share a weight
 
 
 @dataclass(frozen=True)
-class Move:
+class LayerMove:
     """Layers that are left in float or find ranges at each run, and activations that get 16 bits."""
 
     in_float: Names = ()
@@ -37,16 +37,16 @@ class Move:
     def __bool__(self) -> bool:
         return any((self.in_float, self.dynamic, self.wide))
 
-    def __or__(self, other: "Move") -> "Move":
+    def __or__(self, other: "LayerMove") -> "LayerMove":
         """Return both moves as one; a layer of both is left in float."""
         in_float = tuple(dict.fromkeys((*self.in_float, *other.in_float)))
         dynamic = tuple(name for name in (*self.dynamic, *other.dynamic) if name not in in_float)
         wide = (*self.wide, *other.wide)
-        return Move(in_float, tuple(dict.fromkeys(dynamic)), tuple(dict.fromkeys(wide)))
+        return LayerMove(in_float, tuple(dict.fromkeys(dynamic)), tuple(dict.fromkeys(wide)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Costs:
+class PlanCosts:
     """What plans cost: the time of a run, or the bytes of the file.
 
     Attributes:
@@ -62,7 +62,7 @@ class Costs:
     layer: Callable[[str], float]
 
     @classmethod
-    def of_time(cls, model: ir.Model, plan: Plan, profile: MachineProfile) -> "Costs":
+    def of_time(cls, model: ir.Model, plan: Plan, profile: MachineProfile) -> "PlanCosts":
         """Return the microseconds by a profile; in ``plan`` everything is in integers that can be."""
         expected, sizes = ExpectedTimes(model, plan, profile), Sizes.of(model)
 
@@ -75,7 +75,7 @@ class Costs:
         return cls(of=expected.time, floating=profile.floating, at_each_run=at_each_run, layer=layer)
 
     @classmethod
-    def of_size(cls, model: ir.Model, plan: Plan, *, keeps_bytes: bool) -> "Costs":
+    def of_size(cls, model: ir.Model, plan: Plan, *, keeps_bytes: bool) -> "PlanCosts":
         """Return the bytes of a plan's weights; ``keeps_bytes`` says that layers in float keep integers."""
         values = model.graph.initializers
         in_float, in_integers = {}, {}
@@ -97,7 +97,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Step:
+class FloatStep:
     """Some more layers without integers of 8 bits in calibrated ranges.
 
     Attributes:
@@ -107,13 +107,13 @@ class Step:
         is_measured: whether the ranges of all its tensors were measured.
     """
 
-    move: Move
+    move: LayerMove
     left: float
     more: float
     is_measured: bool = True
 
 
-NO_STEP = Step(Move(), 1.0, 0.0)
+NO_STEP = FloatStep(LayerMove(), 1.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ class Steps:
         placement: Placement,
         target: Target,
         noises: Noises,
-        costs: Costs,
+        costs: PlanCosts,
         could_be_dynamic: frozenset[str],
         *,
         has_wide: bool = False,
@@ -171,7 +171,7 @@ class Steps:
             if not layer.quantized and layer.name in could
         }
         self._plans: dict[tuple[Names, Names], Plan] = {}
-        self._base, self._measured = self._plan(Move()), set(placement.target_plan.measured)
+        self._base, self._measured = self._plan(LayerMove()), set(placement.target_plan.measured)
         self._cost, self._total = costs.of(self._base) or 1.0, noises.total
         most = self._again(placement.plan.sources) if has_wide else 0.0
         self.spare = max(_LEAST_SPARE, costs.floating / self._cost - 1.0, most / self._cost)
@@ -181,7 +181,7 @@ class Steps:
         order = sorted(worth, key=lambda move: (-worth[move], move.in_float, move.dynamic, move.wide))
         self._order = {move: moves[move] for move in order}
 
-    def up_to(self, limit: float) -> Iterator[Step]:
+    def up_to(self, limit: float) -> Iterator[FloatStep]:
         """Yield choices that cost at most this share more, each with more moves."""
         last = NO_STEP
         for move, source in self._order.items():
@@ -195,7 +195,7 @@ class Steps:
                 last = replace(step, more=max(step.more, last.more))
                 yield last
 
-    def _with(self, last: Step, move: Move, source: Source) -> Step:
+    def _with(self, last: FloatStep, move: LayerMove, source: Source) -> FloatStep:
         """Return a step with one more move, which a tensor or a weight asked for."""
         both = last.move | move
         if move.in_float or both == last.move or not isinstance(source, str):
@@ -203,7 +203,7 @@ class Steps:
         # Not planned, which on a large graph takes longer than to measure the tensor's noise.
         added = self._costs.at_each_run(move.dynamic) + self._again(both.wide) - self._again(last.move.wide)
         left = last.left - self._noises.tensors[source] / self._total
-        return Step(both, left, last.more + added / self._cost)
+        return FloatStep(both, left, last.more + added / self._cost)
 
     def _again(self, sources: Sequence[str]) -> float:
         """What the layers around tensors cost in integers."""
@@ -213,21 +213,21 @@ class Steps:
     def _around(self, source: str) -> tuple[Names, Names]:
         return _around(self._model, self._base, self._target, source)
 
-    def _move(self, source: Source) -> Move:
-        """Move after which a tensor is on no calibrated grid of 8 bits, or a weight is float."""
+    def _move(self, source: Source) -> LayerMove:
+        """LayerMove after which a tensor is on no calibrated grid of 8 bits, or a weight is float."""
         if not isinstance(source, str):
-            return Move(in_float=source)
+            return LayerMove(in_float=source)
         makers, readers = self._around(source)
         if readers and self._could_be_dynamic.issuperset(readers):  # It takes less time than float.
-            return Move(dynamic=readers)
+            return LayerMove(dynamic=readers)
         if self._has_wide and (makers or readers):
-            return Move(wide=(source,))
+            return LayerMove(wide=(source,))
         # What a float layer makes of integers is not quantized for the next one, of floats it is.
-        if makers and source not in self._plan(Move(makers)).activations:
-            return Move(makers)
-        return Move(tuple(dict.fromkeys((*makers, *readers))))
+        if makers and source not in self._plan(LayerMove(makers)).activations:
+            return LayerMove(makers)
+        return LayerMove(tuple(dict.fromkeys((*makers, *readers))))
 
-    def _plan(self, move: Move) -> Plan:
+    def _plan(self, move: LayerMove) -> Plan:
         key = move.in_float, move.dynamic
         if key not in self._plans:  # What a tensor asks for is the first step, and each limit begins alike.
             choices = LayerChoices(
@@ -239,7 +239,7 @@ class Steps:
             )
         return self._plans[key]
 
-    def _planned(self, move: Move) -> Step:
+    def _planned(self, move: LayerMove) -> FloatStep:
         plan, noises = self._plan(move), self._noises
         before, after = self._base.activations, plan.activations
         quantized = {before[name].source for name in after if name in before}.difference(move.wide)
@@ -248,7 +248,7 @@ class Steps:
         left += sum(noise for names, noise in noises.weights.items() if not integer.isdisjoint(names))
         is_measured = self._measured.issuperset(plan.measured)
         more = (self._costs.of(plan) + self._again(move.wide)) / self._cost - 1.0
-        return Step(move, left / self._total, more, is_measured)
+        return FloatStep(move, left / self._total, more, is_measured)
 
 
 def _around(model: ir.Model, plan: Plan, target: Target, source: str) -> tuple[Names, Names]:

@@ -22,7 +22,7 @@ def test_a_table_of_layers(folder: Path, ptq: Ptq, monkeypatch: pytest.MonkeyPat
     assert "analyzed 4 activations, 4 constants and 4 layers on 20 samples," in outcome.out
     assert "\ndata: eval.npz\n" in outcome.out
     header = next(line for line in outcome.out.splitlines() if "own/accum." in line)
-    names = ("#", "layer", "output", "cause", "own/accum.", "as", "op", "left float", "top1 drop")
+    names = ("#", "layer", "output", "cause", "own/accum.", "as", "op", "left float", "top1 drop", "time")
     assert header.split() == " ".join(names).split()
     rows = [line.split() for line in outcome.out.splitlines() if line.strip()[:2] in ("1 ", "2 ")]
     assert [row[0] for row in rows] == ["1", "2"]

@@ -94,10 +94,10 @@ def test_what_is_no_report_is_refused(tmp_path: Path, content: bytes, message: s
     assert message in refusal(tmp_path, content).message
 
 
-@each_case("version", [9, 1, "2", None, True])
+@each_case("version", [9, 1, "3", None, True])
 def test_another_format_version_names_both(report: Report, tmp_path: Path, version: Any) -> None:
     error = refusal(tmp_path, json.dumps(changed_json(report, "format_version", version)).encode())
-    assert error.message.endswith(f"it has format version {version}, this ptq reads 2")
+    assert error.message.endswith(f"it has format version {version}, this ptq reads 3")
     assert error.hint == "run ptq evaluate again"
 
 
