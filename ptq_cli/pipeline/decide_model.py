@@ -9,7 +9,13 @@ import onnx_ir as ir
 from ptq_cli.core.formats import BYTE
 from ptq_cli.latency.measure_profile import prefer_latency
 from ptq_cli.models.files.mapped_constants import ConstantsFile
-from ptq_cli.pipeline.trial_models import CalibratedModel, TrialModels, decides_placement, stores_bytes
+from ptq_cli.pipeline.trial_models import (
+    CalibratedModel,
+    TrialModels,
+    decides_placement,
+    stores_bytes,
+    weights_of_few_bits,
+)
 from ptq_cli.placement.fastest_placement import LatencyPreference, MachineProfile
 from ptq_cli.placement.kernel_costs import KernelTimes
 from ptq_cli.placement.placed_graph import Placement
@@ -29,7 +35,7 @@ from ptq_cli.recipe.sections import LATENCY, SIZE
 from ptq_cli.recover.dynamic_layers import DynamicChoice
 from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
 from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers, worst_output
-from ptq_cli.recover.float_moves import PlanCosts
+from ptq_cli.recover.float_moves import PlanCosts, PossibleMoves
 from ptq_cli.recover.float_weights import choose_float_weights
 from ptq_cli.recover.goal import MORE_FOR_TOKENS_DB, predicts_tokens
 from ptq_cli.recover.more_bits import ROUND_GAINS_DB, BitsSearch
@@ -233,17 +239,19 @@ def _with_float_layers(
     context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile | None
 ) -> _Recovered:
     source, plan, recipe = models.source, found.placement.plan, models.source.resolved.recipe
-    # Weights of layers in float are floats, too, or integers that cost the outputs the same: ``round`` is
-    # to make up for those.
-    integers = models.rounded_integers(found.placement)
+    # Weights that become floats with their layers cost the outputs less then; ``round`` makes up for bytes.
+    integers, is_rounded = models.rounded_integers(found.placement), ROUND in recovery_rungs(recipe.recovery)
     has_few_bits = any(site.format.bits < BYTE for site in plan.weights)
-    if integers and has_few_bits and ROUND in recovery_rungs(recipe.recovery):
+    if integers and is_rounded and has_few_bits:
         context = replace(context, goal_db=context.goal_db - ROUND_GAINS_DB)
     limits = FloatLimits(
         costs=_costs(source, found.placement, profile, keeps_bytes=not integers),
-        could_be_dynamic=_could_be_dynamic(source.graph, plan, source.resolved),
-        has_wide=bool(wide_format(source.resolved.target, recipe.activations)),
-        weights=integers,
+        possible=PossibleMoves(
+            dynamic=_could_be_dynamic(source.graph, plan, source.resolved),
+            has_wide=bool(wide_format(source.resolved.target, recipe.activations)),
+            more_bits=weights_of_few_bits(found.placement),
+        ),
+        weights=integers if has_few_bits or not is_rounded else {},
     )
     with context.interruptions.rung() as stop:
         placement, layers = choose_float_layers(context, models, found.placement, limits, stop)

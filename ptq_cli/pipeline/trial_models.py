@@ -42,8 +42,9 @@ from ptq_cli.qdq.write.weight_quantizer import (
 )
 from ptq_cli.recipe.check import are_plain, has_plain_weights, overridden
 from ptq_cli.recipe.declaration import AUTO, ROW
+from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.sections import FLOAT16, ActivationSettings, OverrideSettings, WeightSettings
-from ptq_cli.recover.float_moves import FLOAT_REASON
+from ptq_cli.recover.float_moves import FLOAT_REASON, NO_MOVE, LayerMove
 from ptq_cli.recover.quantized_layer import DecidedModel, with_opset
 from ptq_cli.recover.recovery_effects import FloatLayers
 from ptq_cli.recover.weight_noise import Rounded
@@ -85,6 +86,16 @@ def stores_bytes(resolved: Resolved, float_model: StoredModel) -> bool:
     weights = resolved.recipe.weights
     has_bytes = has_plain_weights(weights) and weights.bits in (None, BYTE)
     return has_bytes and resolved.target.runtime == ONNXRUNTIME and not float_model.is_apart
+
+
+def weights_of_few_bits(placement: Placement) -> frozenset[str]:
+    """Return the layers whose weights may have 8 bits instead: not in blocks, which may have no kernel."""
+    sites = [
+        site
+        for site, family in placement.families.items()
+        if isinstance(family, ScaledWeights) and family.dtype is None and site.block_size is None
+    ]
+    return frozenset(site.node for site in sites if site.format.bits < BYTE)
 
 
 class TrialModels:
@@ -139,14 +150,14 @@ class TrialModels:
         before = self._from_begin
         faster, products = {**before.faster, **in_float}, {**before.products, **products}
         self.asked = replace(before, faster=faster, products=products)
-        return self.without({}, ())
+        return self.without()
 
     def with_mode(self, mode: str | None) -> Placement:
         """Return the placement with another mode of activations, which what follows keeps."""
         before = self._from_begin
         self._from_begin = replace(before, activations=replace(before.activations, mode=mode))
         self.asked = replace(self.asked, activations=self._from_begin.activations)
-        return self.without({}, ())
+        return self.without()
 
     def with_bits(self, bits: Mapping[str, int], zero_points: bool) -> Placement:
         """Return the placement with these bits for weights of layers, and zero points for all blocks.
@@ -160,20 +171,22 @@ class TrialModels:
         self.asked = replace(self.asked, weights=weights, override=self._from_begin.override)
         return self.placed(self.asked)
 
-    def without(
-        self, in_float: Mapping[str, str], dynamic: Collection[str], wide: Collection[str] = ()
-    ) -> Placement:
-        """Return a placement with more layers in float or with ranges at each run, and the ranges chosen.
-
-        And with activations in 16 bits.
-        """
-        resolved = self.source.resolved
-        own = ActivationSettings(dtype=wide_format(resolved.target, resolved.recipe.activations))
-        more = [OverrideSettings(match=name, activations=own) for name in wide]
+    def without(self, move: LayerMove = NO_MOVE) -> Placement:
+        """Return a placement with what a move changes, and the ranges that were chosen."""
+        recipe, before = self.source.resolved.recipe, self.asked
+        wide = ActivationSettings(dtype=wide_format(self.source.resolved.target, recipe.activations))
+        more_bits = WeightSettings(bits=BYTE)
+        of_bytes = dict.fromkeys((*move.more_bits, *filter(self._few_bits.__contains__, move.in_float)))
         asked = replace(
-            self.asked, dynamic=dict.fromkeys(dynamic, ROW), override=[*self.asked.override, *more]
+            before,
+            dynamic=dict.fromkeys(move.dynamic, ROW),
+            override=[
+                *(OverrideSettings(match=name, weights=more_bits) for name in of_bytes),
+                *before.override,
+                *(OverrideSettings(match=name, activations=wide) for name in move.wide),
+            ],
         )
-        found = self.placed(self._in_float(asked, in_float))
+        found = self.placed(self._in_float(asked, dict.fromkeys(move.in_float, FLOAT_REASON)))
         return found.with_ranges_of(self.ranged) if self.ranged is not None else found
 
     def rounded(self, placement: Placement) -> Rounded:
@@ -196,15 +209,14 @@ class TrialModels:
     def with_float_weights(self, names: Collection[str], layers: FloatLayers | None) -> Placement:
         """Return the placement with ``layers`` in float, and floats as the weights of those named."""
         self._float_weights, self._last = frozenset(names), (self.asked, None)
-        in_float = dict.fromkeys(layers.layers, FLOAT_REASON) if layers is not None else {}
-        return self.without(in_float, *((layers.dynamic, layers.wide) if layers is not None else ((), ())))
+        return self.without(layers.move if layers is not None else NO_MOVE)
 
     def _in_float(self, asked: TensorRecipe, names: Mapping[str, str]) -> TensorRecipe:
         """Return what is asked for with more layers in float, whose weights are bytes in the file.
 
         They become floats once, when the model is opened, so that a run takes no longer for it.
         """
-        products = {name: why for name, why in names.items() if name in self._of_bytes}
+        products = {name: why for name, why in names.items() if name in self._of_bytes | self._few_bits}
         faster = {name: why for name, why in names.items() if name not in products}
         return replace(asked, faster={**asked.faster, **faster}, products={**asked.products, **products})
 
@@ -222,6 +234,14 @@ class TrialModels:
             return frozenset()
         plan = self._place(tensor_recipe(self.source.resolved.recipe)).plan
         return frozenset(site.node for site in plan.weights if site.format.bits == BYTE)
+
+    @cached_property
+    def _few_bits(self) -> frozenset[str]:
+        """Layers whose weights of few bits become bytes when they compute in float."""
+        resolved = self.source.resolved
+        if resolved.target.runtime != ONNXRUNTIME or self.source.float_model.is_apart:
+            return frozenset()
+        return weights_of_few_bits(self._place(tensor_recipe(resolved.recipe)))
 
     def build(self, placed: Placement) -> tuple[ir.Model, Plan]:
         """Return the quantized graph of a placement, and its plan."""

@@ -13,7 +13,7 @@ from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.recipe.declaration import ROW
 from ptq_cli.recover.float_layers import RANK_WORK, ModelMaker, fewest
-from ptq_cli.recover.float_moves import FLOAT_REASON, LOUD
+from ptq_cli.recover.float_moves import LOUD, LayerMove
 from ptq_cli.recover.range_effects import FloatOnGrids, noise_at_each_run, noise_of_grids
 from ptq_cli.recover.recovery_context import RecoveryContext, few, one_sample, sample_work
 from ptq_cli.recover.recovery_effects import FloatLayers
@@ -104,7 +104,7 @@ class DynamicChoice:
             after=after,
             slower=gained * self._products(chosen) / (1 + self._products(dynamic)),
         )
-        return self._models.without(dict.fromkeys(chosen, FLOAT_REASON), ()), done
+        return self._models.without(LayerMove(tuple(chosen))), done
 
     def _pieces(self, tensors: int) -> list[dict[str, Array]]:
         """Return samples, in pieces of one: fewer where ranking the tensors takes long."""

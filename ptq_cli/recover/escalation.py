@@ -56,7 +56,7 @@ def choose_forms(
     if before < context.goal_db + _CLEARLY_DB:  # Others may lose more than these few.
         judge, count = judge_of_worst(context, floats, JUDGED_ON, of=lowest_of_floats(floats))
         before = judge(made)
-    if before < context.goal_db:
+    if before < context.goal_db and context.interruptions.asked:  # A tuning tells of each goal itself.
         context.tell(
             f"the worst output has {before:.1f} dB on {count} samples, below {context.goal_db:g} dB: "
             f"improving it, {about(_MODELS_TRIED * (time.monotonic() - begin))}; --recover none skips this"

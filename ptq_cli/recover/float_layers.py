@@ -1,7 +1,7 @@
 """The rung ``float``: layers in float, or with ranges found at each run, by what they gain for their time."""
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -14,7 +14,15 @@ from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.sites import Plan
 from ptq_cli.qdq.read.constant_values import with_float_weights
 from ptq_cli.qdq.read.twin_graphs import TwinGraphs
-from ptq_cli.recover.float_moves import FLOAT_REASON, LOUD, FloatStep, Noises, PlanCosts, Steps
+from ptq_cli.recover.float_moves import (
+    LOUD,
+    FloatStep,
+    LayerMove,
+    Noises,
+    PlanCosts,
+    PossibleMoves,
+    Steps,
+)
 from ptq_cli.recover.output_noise import Noise, NoiseJudge, lowest_of, lowest_of_floats, model_sqnr
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import grids_of
@@ -44,13 +52,8 @@ class ModelMaker(Protocol):
     def build(self, placement: Placement, /) -> tuple[ir.Model, Plan]:
         """Return the quantized graph of a placement, and its plan."""
 
-    def without(
-        self, in_float: Mapping[str, str], dynamic: Collection[str], wide: Collection[str] = (), /
-    ) -> Placement:
-        """Return a placement with more layers in float, by name with the reason, and more with own ranges.
-
-        And with 16 bits for activations.
-        """
+    def without(self, move: LayerMove, /) -> Placement:
+        """Return a placement with what a move changes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +62,12 @@ class FloatLimits:
 
     Attributes:
         costs: what plans cost; None where that is not known.
-        could_be_dynamic: the layers that may have ranges found at each run.
-        has_wide: whether activations may get 16 bits.
         weights: layers that share a weight which becomes float with them; a weight that stays an integer in
             the file loses the same there, and is left to other rungs.
     """
 
     costs: PlanCosts | None
-    could_be_dynamic: frozenset[str] = frozenset()
-    has_wide: bool = False
+    possible: PossibleMoves
     weights: Rounded = field(default_factory=dict)
 
 
@@ -113,10 +113,12 @@ class _Search:
             return self._placement, found
         if self._limits.costs is None:
             return self._placement, replace(found, refused="what layers in float cost is not known")
-        dynamic = self._limits.could_be_dynamic if lost < WEIGHTS_MATTER_DB else frozenset()
-        return self._chosen(self._steps(self._limits.costs, dynamic), found, measured)
+        possible = self._limits.possible
+        if lost >= WEIGHTS_MATTER_DB:
+            possible = replace(possible, dynamic=frozenset())
+        return self._chosen(self._steps(self._limits.costs, possible), found, measured)
 
-    def _steps(self, costs: PlanCosts, could_be_dynamic: frozenset[str]) -> Steps:
+    def _steps(self, costs: PlanCosts, possible: PossibleMoves) -> Steps:
         context, placement, floats = self._context, self._placement, self.floats
         context.progress(RunProgress(_STAGE, 0, None))
         samples, data = context.data.samples[0], context.data
@@ -136,8 +138,7 @@ class _Search:
             tensors=tensor_noise(floats, placement.plan, grids, pieces, trials),
             weights=weight_noise(context, _STAGE, self._limits.weights, self._stop),
         )
-        limits, target = self._limits, context.target
-        return Steps(floats, placement, target, noises, costs, could_be_dynamic, has_wide=limits.has_wide)
+        return Steps(floats, placement, context.target, noises, costs, possible)
 
     def _chosen(
         self, steps: Steps, found: FloatLayers, measured: Callable[[Placement, float], tuple[float, float]]
@@ -147,7 +148,7 @@ class _Search:
 
         def sqnr(step: FloatStep, at_least: float) -> float:
             try:
-                return measured(self._placed(step), at_least)[0]
+                return measured(self._placed(step.move)[0], at_least)[0]
             except (InvalidOnnxError, StaleCalibrationError):
                 return -math.inf  # What is left would need ranges that were not measured.
 
@@ -155,20 +156,28 @@ class _Search:
         index, after = fewest(choices, sqnr, wanted, self._stop)
         if after >= found.before + _LEAST_GAIN_DB:
             chosen = choices[index]
-            placement, move = self._placed(chosen), chosen.move
+            placement, move = self._placed(chosen.move)
             found = replace(
                 found,
                 layers=move.in_float,
                 dynamic=move.dynamic,
                 wide=tuple(name for name in move.wide if name in placement.plan.sources),
+                more_bits=tuple(name for name in move.more_bits if name not in move.in_float),
                 after=after,
                 slower=chosen.more,
             )
         return placement, found
 
-    def _placed(self, step: FloatStep) -> Placement:
-        move = step.move
-        return self._models.without(dict.fromkeys(move.in_float, FLOAT_REASON), move.dynamic, move.wide)
+    def _placed(self, move: LayerMove) -> tuple[Placement, LayerMove]:
+        """Return the placement of a move, and what it took."""
+        found = self._models.without(move)
+        if not self._limits.weights:
+            return found, move
+        # A layer that was not worth its pairs may be, now that its neighbors have none; its weight was not
+        # among those that cost the outputs something.
+        own = {site.node for site in self._placement.plan.weights}
+        new = tuple(dict.fromkeys(site.node for site in found.plan.weights if site.node not in own))
+        return self._placed(move | LayerMove(new)) if new else (found, move)
 
 
 def _measure(

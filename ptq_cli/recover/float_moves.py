@@ -28,21 +28,40 @@ Source = str | Names  # a tensor, or the layers that share a weight
 
 @dataclass(frozen=True)
 class LayerMove:
-    """Layers that are left in float or find ranges at each run, and activations that get 16 bits."""
+    """Layers left in float or with ranges found at each run, activations of 16 bits, and weights of 8."""
 
     in_float: Names = ()
     dynamic: Names = ()
     wide: Names = ()
+    more_bits: Names = ()
 
     def __bool__(self) -> bool:
-        return any((self.in_float, self.dynamic, self.wide))
+        return any((self.in_float, self.dynamic, self.wide, self.more_bits))
 
     def __or__(self, other: "LayerMove") -> "LayerMove":
         """Return both moves as one; a layer of both is left in float."""
         in_float = tuple(dict.fromkeys((*self.in_float, *other.in_float)))
         dynamic = tuple(name for name in (*self.dynamic, *other.dynamic) if name not in in_float)
-        wide = (*self.wide, *other.wide)
-        return LayerMove(in_float, tuple(dict.fromkeys(dynamic)), tuple(dict.fromkeys(wide)))
+        wide, bits = (*self.wide, *other.wide), (*self.more_bits, *other.more_bits)
+        return LayerMove(in_float, *(tuple(dict.fromkeys(names)) for names in (dynamic, wide, bits)))
+
+
+NO_MOVE = LayerMove()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PossibleMoves:
+    """What may be done beside layers in float.
+
+    Attributes:
+        dynamic: the layers that may have ranges found at each run.
+        has_wide: whether activations may get 16 bits.
+        more_bits: layers whose weights may get 8 bits.
+    """
+
+    dynamic: frozenset[str] = frozenset()
+    has_wide: bool = False
+    more_bits: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +73,14 @@ class PlanCosts:
         floating: the model in float.
         at_each_run: layers whose ranges are found at each run, more than that of others.
         layer: of one in integers; 16 bits cost it again.
+        more_bits: of weights, more than those of few bits.
     """
 
     of: Callable[[Plan], float]
     floating: float
     at_each_run: Callable[[Names], float]
     layer: Callable[[str], float]
+    more_bits: Callable[[Names], float] = lambda _names: 0.0
 
     @classmethod
     def of_time(cls, model: ir.Model, plan: Plan, profile: MachineProfile) -> "PlanCosts":
@@ -78,12 +99,13 @@ class PlanCosts:
     def of_size(cls, model: ir.Model, plan: Plan, *, keeps_bytes: bool) -> "PlanCosts":
         """Return the bytes of a plan's weights; ``keeps_bytes`` says that layers in float keep integers."""
         values = model.graph.initializers
-        in_float, in_integers = {}, {}
+        in_float, in_integers, added = {}, {}, dict[str, float]()
         for site in plan.weights:
             value = values[site.tensor].const_value if site.tensor in values else None
             elements = value.size if value is not None else 0
             in_integers[site.tensor] = elements * site.format.bits / BYTE
             in_float[site.tensor] = in_integers[site.tensor] if keeps_bytes else 4.0 * elements
+            added[site.node] = elements - in_integers[site.tensor]
         floating = sum(in_float.values())
 
         def of(found: Plan) -> float:
@@ -93,7 +115,16 @@ class PlanCosts:
         def at_each_run(names: Names) -> float:
             return float(sum(map(COSTS.dynamic, names)))
 
-        return cls(of=of, floating=floating, at_each_run=at_each_run, layer=lambda _name: 0.0)
+        def more_bits(names: Names) -> float:
+            return sum(added.get(name, 0.0) for name in names)
+
+        return cls(
+            of=of,
+            floating=floating,
+            at_each_run=at_each_run,
+            layer=lambda _name: 0.0,
+            more_bits=more_bits,
+        )
 
 
 @dataclass(frozen=True)
@@ -113,7 +144,7 @@ class FloatStep:
     is_measured: bool = True
 
 
-NO_STEP = FloatStep(LayerMove(), 1.0, 0.0)
+NO_STEP = FloatStep(NO_MOVE, 1.0, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,13 +188,11 @@ class Steps:
         target: Target,
         noises: Noises,
         costs: PlanCosts,
-        could_be_dynamic: frozenset[str],
-        *,
-        has_wide: bool = False,
+        possible: PossibleMoves,
     ) -> None:
         self._model, self._target, self._noises, self._costs = model, target, noises, costs
-        self._could_be_dynamic, self._dynamic = could_be_dynamic, placement.settings.dynamic
-        self._has_wide, self._target_plan = has_wide, placement.target_plan
+        self._possible, self._dynamic = possible, placement.settings.dynamic
+        self._target_plan = placement.target_plan
         could = {layer.name for layer in placement.target_plan.layers if layer.quantized}
         self._excluded = {
             layer.name: layer.reason
@@ -171,14 +200,14 @@ class Steps:
             if not layer.quantized and layer.name in could
         }
         self._plans: dict[tuple[Names, Names], Plan] = {}
-        self._base, self._measured = self._plan(LayerMove()), set(placement.target_plan.measured)
+        self._base, self._measured = self._plan(NO_MOVE), set(placement.target_plan.measured)
         self._cost, self._total = costs.of(self._base) or 1.0, noises.total
-        most = self._again(placement.plan.sources) if has_wide else 0.0
+        most = self._again(placement.plan.sources) if possible.has_wide else 0.0
         self.spare = max(_LEAST_SPARE, costs.floating / self._cost - 1.0, most / self._cost)
         moves = {move: source for source in reversed(noises.loudest) if (move := self._move(source))}
         alone = {move: self._with(NO_STEP, move, source) for move, source in moves.items()}
         worth = {move: (1.0 - step.left) / max(step.more, _LEAST_SHARE) for move, step in alone.items()}
-        order = sorted(worth, key=lambda move: (-worth[move], move.in_float, move.dynamic, move.wide))
+        order = sorted(worth, key=lambda move: (-worth[move], *vars(move).values()))
         self._order = {move: moves[move] for move in order}
 
     def up_to(self, limit: float) -> Iterator[FloatStep]:
@@ -216,11 +245,12 @@ class Steps:
     def _move(self, source: Source) -> LayerMove:
         """LayerMove after which a tensor is on no calibrated grid of 8 bits, or a weight is float."""
         if not isinstance(source, str):
-            return LayerMove(in_float=source)
+            has_more = self._possible.more_bits.issuperset(source)
+            return LayerMove(more_bits=source) if has_more else LayerMove(in_float=source)
         makers, readers = self._around(source)
-        if readers and self._could_be_dynamic.issuperset(readers):  # It takes less time than float.
+        if readers and self._possible.dynamic.issuperset(readers):  # It takes less time than float.
             return LayerMove(dynamic=readers)
-        if self._has_wide and (makers or readers):
+        if self._possible.has_wide and (makers or readers):
             return LayerMove(wide=(source,))
         # What a float layer makes of integers is not quantized for the next one, of floats it is.
         if makers and source not in self._plan(LayerMove(makers)).activations:
@@ -245,9 +275,12 @@ class Steps:
         quantized = {before[name].source for name in after if name in before}.difference(move.wide)
         left = sum(noise for source, noise in noises.tensors.items() if source in quantized)
         integer = {site.node for site in plan.weights}
-        left += sum(noise for names, noise in noises.weights.items() if not integer.isdisjoint(names))
+        few = integer.difference(move.more_bits)
+        left += sum(noise for names, noise in noises.weights.items() if not few.isdisjoint(names))
         is_measured = self._measured.issuperset(plan.measured)
-        more = (self._costs.of(plan) + self._again(move.wide)) / self._cost - 1.0
+        bits = tuple(name for name in move.more_bits if name in integer)
+        cost = self._costs.of(plan) + self._again(move.wide) + self._costs.more_bits(bits)
+        more = cost / self._cost - 1.0
         return FloatStep(move, left / self._total, more, is_measured)
 
 

@@ -371,13 +371,13 @@ class Interruptions:
     """Whether Ctrl-C ended the recovery with what it had found; without ``asked``, Ctrl-C is an error."""
 
     def __init__(self, progress: ProgressCallback, *, asked: bool) -> None:
-        self._asked, self._progress = asked, progress
+        self.asked, self._progress = asked, progress
         self.stopped = False
 
     @contextmanager
     def rung(self, then: str = "") -> Iterator[Callable[[], bool]]:
         """Yield what tells whether a rung has to end, and tell it at the end, with what happens then."""
-        if not self._asked:
+        if not self.asked:
             yield lambda: False
             return
         with interrupts_as_requests() as stop:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from ptq_cli.core.documents import rounded
 from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recipe.declaration import BITS
+from ptq_cli.recover.float_moves import LayerMove
 from ptq_cli.recover.output_noise import MetricGain, gain_in_words
 
 LITTLE = 0.1  # dB: a smaller gain has to be sure
@@ -215,6 +216,7 @@ class FloatLayers:
         tuple[str, ...], "Layers for which it had ranges found at each run, those that gain the most first."
     ] = ()
     wide: Annotated[tuple[str, ...], "Activations to which it gave 16 bits."] = ()
+    more_bits: Annotated[tuple[str, ...], "Layers whose weights it gave 8 bits."] = ()
     before: Annotated[
         float,
         "SQNR of the worst output, without what weights lose that stay integers in the file.",
@@ -228,11 +230,17 @@ class FloatLayers:
     )
     refused: Annotated[str, "Why no layer was looked at; empty otherwise."] = ""
 
+    @property
+    def move(self) -> LayerMove:
+        """What it changed."""
+        return LayerMove(self.layers, self.dynamic, self.wide, self.more_bits)
+
     def metadata(self) -> str:
         """Return it as JSON, for the metadata of the model."""
         sqnr = [rounded(self.before), rounded(self.after)]
         found: dict[str, object] = {"layers": self.layers, "dynamic": self.dynamic, "sqnr_db": sqnr}
         found |= {"wide": self.wide} if self.wide else {}
+        found |= {"more_bits": self.more_bits} if self.more_bits else {}
         found |= {"slower": round(self.slower, 4)}
         found |= {"samples": self.decided_by, "reached_db": rounded(self.reached)}
         return json.dumps(found)

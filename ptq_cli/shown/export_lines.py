@@ -118,6 +118,11 @@ but for what weights lose, from 12.0 to 18.5 dB on 3 samples
         done.append(
             f"set ranges at each run for {counted(len(found.dynamic), 'layer')} ({_names(found.dynamic)})"
         )
+    if found.wide:
+        done.append(f"gave 16 bits to {counted(len(found.wide), 'activation')} ({_names(found.wide)})")
+    if found.more_bits:
+        weights = counted(len(found.more_bits), "weight")
+        done.append(f"gave 8 bits to {weights} ({_names(found.more_bits)})")
     if found.layers:
         done.append(f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)})")
     if done:

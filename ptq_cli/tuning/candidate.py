@@ -182,7 +182,9 @@ class TuningSearch:
             try:
                 if self._try(name, candidate):
                     return
-            except (InvalidOnnxError, NothingToQuantizeError, StaleCalibrationError):
+            except NothingToQuantizeError:
+                break  # A higher goal would leave no more.
+            except (InvalidOnnxError, StaleCalibrationError):
                 continue  # What is left would need ranges of tensors that follow others so far, or an opset.
         self.stopped = NO_MORE_TIME if was_cut else NO_MORE_RUNGS
 
@@ -288,9 +290,12 @@ def goals_above(reached_db: float, gate: GateSettings) -> list[float]:
         [21.0, 24.0, 27.0]
         >>> goals_above(17.2, GateSettings(min={"sqnr_db": 30.5}))[:2]
         [31.0, 34.0]
+        >>> goals_above(30.8, GateSettings(min={"sqnr_db": 30.5}))[0]
+        32.0
     """
     asked = [float(limit) for name, limit in gate.min.items() if name.partition("[")[0] == SQNR]
-    first = max(reached_db + HALF_DB, *asked) if asked else reached_db + HALF_DB
+    # A budget that is reached but not proven needs little more.
+    first = max(reached_db + 1.0, *asked) if asked else reached_db + HALF_DB
     found = [math.ceil(first) + HALF_DB * (level - 1) for level in GOALS] if math.isfinite(first) else []
     return [goal for goal in found if goal <= MOST_GOAL_DB]
 

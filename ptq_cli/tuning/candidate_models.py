@@ -14,7 +14,7 @@ from ptq_cli.collectors.calibration_file import (
     load_calibration,
     parse_calibration,
 )
-from ptq_cli.core.errors import PtqError
+from ptq_cli.core.errors import NothingToQuantizeError, PtqError
 from ptq_cli.core.files import Content, write_together
 from ptq_cli.core.read_files import sha256_file
 from ptq_cli.evaluation.document.ladder import MovedLayers
@@ -198,7 +198,13 @@ class CandidateModels:
         )
         if layers is None:
             return MovedLayers(), is_last
-        return MovedLayers(in_float=layers.layers, in_16_bits=layers.wide, dynamic=layers.dynamic), is_last
+        moved = MovedLayers(
+            in_float=layers.layers,
+            in_16_bits=layers.wide,
+            dynamic=layers.dynamic,
+            in_8_bits=layers.more_bits,
+        )
+        return moved, is_last
 
     def _what_it_is(self, candidate: Candidate) -> tuple[str, str]:
         """Key that is the same for candidates whose further rungs left the float model as it was."""
@@ -236,7 +242,12 @@ class CandidateModels:
                 plan=base.subject.plan,
                 progress=self.work.progress,
             )
-            self._made[candidate.key] = make_export(source, data)
+            made = make_export(source, data)
+            plan = made.result.plan
+            if candidate.goal_db is not None and not (plan.weights or plan.activations):
+                made.model.discard()
+                raise NothingToQuantizeError("nothing is in integers", hint="allow a larger loss")
+            self._made[candidate.key] = made
         return self._made[candidate.key]
 
 

@@ -62,6 +62,7 @@ def print_tuning(result: "TuneResult") -> None:
     best = ladder.best
     for what, names in (
         ("in 16 bits", best.in_16_bits),
+        ("weights in 8 bits", best.in_8_bits),
         ("dynamic", best.dynamic),
         ("in float", best.in_float),
     ):

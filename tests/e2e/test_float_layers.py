@@ -168,3 +168,29 @@ def test_no_layer_is_ranked_where_the_model_has_the_goal(quantize, monkeypatch):
     result = quantize(loud=1.0, recover=["ranges", "float"])
     assert result.float_layers is None
     assert result.accuracy.sqnr_db >= 30.0
+
+
+def test_weights_of_few_bits_that_cost_most_get_8(quantize):
+    plain = quantize(loud=1.0, recover=["none"], weight_bits=4)
+    result = quantize(loud=1.0, recover=["float"], weight_bits=4, goal_db=20.0)
+    found = result.float_layers
+    assert found.before < 20.0 <= result.accuracy.sqnr_db
+    assert (found.more_bits, found.layers) == (("loud", "middle", "last"), ())
+    assert any(line.startswith("gave 8 bits to ") for line in float_lines(found))
+    types = {
+        tensor.data_type
+        for tensor in onnx.load(result.output).graph.initializer
+        if tensor.name.endswith(".quantized")
+    }
+    assert types == {onnx.TensorProto.INT8, onnx.TensorProto.INT4}
+    assert plain.bytes < result.bytes < 0.4 * result.float_bytes
+
+
+def test_bits_of_an_override_stay(quantize):
+    own = [{"match": "*", "weights": {"bits": 4}}]
+    result = quantize(loud=1.0, recover=["float"], goal_db=22.0, override=own)
+    assert all(
+        tensor.data_type != onnx.TensorProto.INT8
+        for tensor in onnx.load(result.output).graph.initializer
+        if tensor.name.endswith(".quantized") and len(tensor.dims) == 4
+    )

@@ -46,6 +46,9 @@ class MovedLayers:
         tuple[str, ...],
         "Layers whose activations become integers in ranges that are found at each run, for accuracy.",
     ] = ()
+    in_8_bits: Annotated[
+        tuple[str, ...], "Layers whose weights have 8 bits, and not fewer, for accuracy."
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
