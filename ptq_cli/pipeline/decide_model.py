@@ -249,7 +249,7 @@ def _with_float_layers(
         possible=PossibleMoves(
             dynamic=_could_be_dynamic(source.graph, plan, source.resolved),
             has_wide=bool(wide_format(source.resolved.target, recipe.activations)),
-            more_bits=weights_of_few_bits(found.placement),
+            more_bits=frozenset(weights_of_few_bits(source.graph, found.placement, source.resolved.target)),
         ),
         weights=integers if has_few_bits or not is_rounded else {},
     )
@@ -264,7 +264,8 @@ def _with_float_layers(
 def _costs(
     source: CalibratedModel, placement: Placement, profile: MachineProfile | None, *, keeps_bytes: bool
 ) -> PlanCosts | None:
-    if source.resolved.recipe.export.prefer == SIZE:
+    # Which weights are integers decides nothing of the time where all compute in float.
+    if source.resolved.recipe.export.prefer == SIZE or not placement.plan.activations:
         return PlanCosts.of_size(source.graph, placement.plan, keeps_bytes=keeps_bytes)
     return PlanCosts.of_time(source.graph, placement.target_plan, profile) if profile is not None else None
 

@@ -29,7 +29,7 @@ from ptq_cli.placement.tensor_settings import TensorRecipe, tensor_recipe
 from ptq_cli.plan.fitted_grids import expose_clamps, fit_clamps, raise_zero_points
 from ptq_cli.plan.planner import make_plan
 from ptq_cli.plan.sites import Plan, WeightSite
-from ptq_cli.plan.target.rules import ONNXRUNTIME
+from ptq_cli.plan.target.rules import ONNXRUNTIME, Target
 from ptq_cli.plan.target.wide_format import wide_format
 from ptq_cli.qdq.write.site_parameters import (
     decide_all,
@@ -88,14 +88,17 @@ def stores_bytes(resolved: Resolved, float_model: StoredModel) -> bool:
     return has_bytes and resolved.target.runtime == ONNXRUNTIME and not float_model.is_apart
 
 
-def weights_of_few_bits(placement: Placement) -> frozenset[str]:
-    """Return the layers whose weights may have 8 bits instead: not in blocks, which may have no kernel."""
-    sites = [
-        site
-        for site, family in placement.families.items()
-        if isinstance(family, ScaledWeights) and family.dtype is None and site.block_size is None
-    ]
-    return frozenset(site.node for site in sites if site.format.bits < BYTE)
+def weights_of_few_bits(graph: ir.Model, placement: Placement, target: Target) -> dict[str, int | None]:
+    """Return the layers whose weights may have 8 bits instead, with the size of their blocks."""
+    rules = {node.name or "": target.op.get(node.op_type) for node in every_node(graph.graph)}
+    found = {}
+    for site, family in placement.families.items():
+        rule = rules.get(site.node)
+        has_kernel = rule is not None and rule.blocks is not None and BYTE in rule.blocks.bits
+        is_plain = isinstance(family, ScaledWeights) and family.dtype is None
+        if is_plain and site.format.bits < BYTE and (site.block_size is None or has_kernel):
+            found[site.node] = site.block_size
+    return found
 
 
 class TrialModels:
@@ -202,8 +205,12 @@ class TrialModels:
     def _rounded(self, placement: Placement, has: Callable[[WeightSite], bool]) -> Rounded:
         trial = self.decide(self.source.float_model.load(), placement, in_memory)
         found: dict[str, dict[str, FloatArray]] = {}
+        own = trial.model.graph.initializers
         for site in filter(has, trial.plan.weights):
-            found.setdefault(site.node, {})[site.tensor] = trial.parameters.decided[site].on_grid()
+            decided = trial.parameters.decided[site]
+            # Values out of a codebook, and constants of nested graphs, are not looked at.
+            if decided.parameters is not None and site.tensor in own:
+                found.setdefault(site.node, {})[site.tensor] = decided.on_grid(site)
         return found
 
     def with_float_weights(self, names: Collection[str], layers: FloatLayers | None) -> Placement:
@@ -241,7 +248,9 @@ class TrialModels:
         resolved = self.source.resolved
         if resolved.target.runtime != ONNXRUNTIME or self.source.float_model.is_apart:
             return frozenset()
-        return weights_of_few_bits(self._place(tensor_recipe(resolved.recipe)))
+        placement = self._place(tensor_recipe(resolved.recipe))
+        found = weights_of_few_bits(self.source.graph, placement, resolved.target)
+        return frozenset(name for name, block in found.items() if block is None)
 
     def build(self, placed: Placement) -> tuple[ir.Model, Plan]:
         """Return the quantized graph of a placement, and its plan."""

@@ -1,6 +1,6 @@
 """What can be done about the noise of a tensor or of a weight, ordered by what it gains for what it costs."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -69,14 +69,14 @@ class PlanCosts:
     """What plans cost: the time of a run, or the bytes of the file.
 
     Attributes:
-        of: a plan.
+        of: a plan in which these layers have integers as weights.
         floating: the model in float.
         at_each_run: layers whose ranges are found at each run, more than that of others.
         layer: of one in integers; 16 bits cost it again.
         more_bits: of weights, more than those of few bits.
     """
 
-    of: Callable[[Plan], float]
+    of: Callable[[Plan, Collection[str]], float]
     floating: float
     at_each_run: Callable[[Names], float]
     layer: Callable[[str], float]
@@ -93,7 +93,10 @@ class PlanCosts:
         def layer(name: str) -> float:
             return profile.nodes[name].integer if name in profile.nodes else 0.0
 
-        return cls(of=expected.time, floating=profile.floating, at_each_run=at_each_run, layer=layer)
+        def of(found: Plan, _names: Collection[str]) -> float:
+            return expected.time(found)
+
+        return cls(of=of, floating=profile.floating, at_each_run=at_each_run, layer=layer)
 
     @classmethod
     def of_size(cls, model: ir.Model, plan: Plan, *, keeps_bytes: bool) -> "PlanCosts":
@@ -103,14 +106,13 @@ class PlanCosts:
         for site in plan.weights:
             value = values[site.tensor].const_value if site.tensor in values else None
             elements = value.size if value is not None else 0
-            in_integers[site.tensor] = elements * site.format.bits / BYTE
-            in_float[site.tensor] = in_integers[site.tensor] if keeps_bytes else 4.0 * elements
-            added[site.node] = elements - in_integers[site.tensor]
+            in_integers[site.node] = elements * site.format.bits / BYTE
+            in_float[site.node] = in_integers[site.node] if keeps_bytes else 4.0 * elements
+            added[site.node] = elements - in_integers[site.node]
         floating = sum(in_float.values())
 
-        def of(found: Plan) -> float:
-            stored = {site.tensor for site in found.weights}
-            return sum(in_integers[name] if name in stored else size for name, size in in_float.items())
+        def of(_found: Plan, names: Collection[str]) -> float:
+            return sum(in_integers[name] if name in names else size for name, size in in_float.items())
 
         def at_each_run(names: Names) -> float:
             return float(sum(map(COSTS.dynamic, names)))
@@ -201,7 +203,12 @@ class Steps:
         }
         self._plans: dict[tuple[Names, Names], Plan] = {}
         self._base, self._measured = self._plan(NO_MOVE), set(placement.target_plan.measured)
-        self._cost, self._total = costs.of(self._base) or 1.0, noises.total
+        weights = {site.node for site in placement.plan.weights}
+        self._weights_alone = frozenset(weights if not placement.plan.activations else ())
+        self._cost, self._total = (
+            costs.of(self._base, self._integer(self._base, NO_MOVE)) or 1.0,
+            noises.total,
+        )
         most = self._again(placement.plan.sources) if possible.has_wide else 0.0
         self.spare = max(_LEAST_SPARE, costs.floating / self._cost - 1.0, most / self._cost)
         moves = {move: source for source in reversed(noises.loudest) if (move := self._move(source))}
@@ -269,17 +276,23 @@ class Steps:
             )
         return self._plans[key]
 
+    def _integer(self, plan: Plan, move: LayerMove) -> frozenset[str]:
+        """Return the layers whose weights are integers in a plan."""
+        if self._weights_alone:
+            return self._weights_alone.difference(move.in_float)
+        return frozenset(site.node for site in plan.weights)
+
     def _planned(self, move: LayerMove) -> FloatStep:
         plan, noises = self._plan(move), self._noises
         before, after = self._base.activations, plan.activations
         quantized = {before[name].source for name in after if name in before}.difference(move.wide)
         left = sum(noise for source, noise in noises.tensors.items() if source in quantized)
-        integer = {site.node for site in plan.weights}
+        integer = self._integer(plan, move)
         few = integer.difference(move.more_bits)
         left += sum(noise for names, noise in noises.weights.items() if not few.isdisjoint(names))
         is_measured = self._measured.issuperset(plan.measured)
         bits = tuple(name for name in move.more_bits if name in integer)
-        cost = self._costs.of(plan) + self._again(move.wide) + self._costs.more_bits(bits)
+        cost = self._costs.of(plan, integer) + self._again(move.wide) + self._costs.more_bits(bits)
         more = cost / self._cost - 1.0
         return FloatStep(move, left / self._total, more, is_measured)
 

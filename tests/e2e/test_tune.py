@@ -251,3 +251,23 @@ def test_a_layer_with_outliers_keeps_its_bytes(kind, budget, field, operator, tm
     assert operator in {node.op_type for node in onnx.load(result.output).graph.node}
     ptq_cli.quantize(recipe="run/recipe.toml", run="again")
     assert Path("again/model_int8.onnx").read_bytes() == result.output.read_bytes()
+
+
+def test_weights_alone_in_blocks_get_8_bits_and_stay_integers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(7)
+    shapes = {"w1": (200, 64), "w2": (64, 16)}  # The last block of w1 is shorter.
+    model = build(TOKENS.replace("128", "200"))
+    for name, shape in shapes.items():
+        array = random.standard_normal(shape).astype(np.float32)
+        model.graph.initializers[name].const_value = ir.tensor(array, name=name)
+    Path("model.onnx").write_bytes(serialize(model).content)
+    np.savez("calib.npz", x=random.standard_normal((96, 6, 200)).astype("f4"))
+    settings = {"preset": "w4_block32", "recover": ["none"], "threads": 1, "budget": {"sqnr_db": 24.0}}
+    result = ptq_cli.tune("model.onnx", data="calib.npz", run="run", **settings)
+    assert result.ladder.met, [(step.name, step.sqnr_db) for step in result.ladder.steps]
+    best = result.ladder.best
+    assert (best.in_8_bits, best.in_float) == (("second", "first"), ()), "the smaller one comes first"
+    assert result.bytes < 0.4 * result.float_bytes
+    ptq_cli.quantize(recipe="run/recipe.toml", run="again")
+    assert Path("again/model_q4.onnx").read_bytes() == result.output.read_bytes()

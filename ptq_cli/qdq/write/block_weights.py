@@ -116,6 +116,13 @@ def in_place_of_blocks(parameter: Array, shape: Sequence[int], site: WeightSite)
     )
 
 
+def of_each_value(parameter: Array, shape: Sequence[int], site: WeightSite) -> Array:
+    """Return the scales or zero points of blocks for each value of a weight; otherwise as the above."""
+    axis, size = _axis_and_size(site)
+    of_blocks = in_place_of_blocks(parameter, shape, site)
+    return np.repeat(of_blocks, size, axis)[(slice(None),) * axis + (slice(shape[axis]),)]
+
+
 def _from_rows(rows: Array, shape: Sequence[int], site: WeightSite) -> Array:
     axis, size = _axis_and_size(site)
     split = rows.reshape(*shape[:axis], -(-shape[axis] // size), *shape[axis + 1 :], size)

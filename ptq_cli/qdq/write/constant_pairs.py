@@ -80,7 +80,7 @@ def replaced_arrays(constants: DecidedConstants, names: NamesBySite) -> dict[str
     found = dict(constants.floats)
     for site, item in constants.decided.items():
         own = names[site]
-        arrays = {own.values: item.on_grid() if site.as_pair else item.stored.array()}
+        arrays = {own.values: item.on_grid(site) if site.as_pair else item.stored.array()}
         arrays[own.scale] = item.scale(site)
         if (zeros := item.zeros(site)) is not None:
             arrays[own.zeros] = zeros
@@ -196,7 +196,9 @@ class _ConstantWriter:
             constants["zero_point"] = found.zero_point.astype(found.format.storage)
         if site.as_pair:
             # On the grid already, so that the integers are these however a runtime rounds.
-            source = self._new.computed(f"{short_name(tensor)}.on_grid", stored.shape, item.on_grid)
+            source = self._new.computed(
+                f"{short_name(tensor)}.on_grid", stored.shape, lambda: item.on_grid(site)
+            )
             scale, zeros = self._add(site, constants)
             quantize = self._new.quantize(source, scale, zeros, short_name(tensor), site.axis)
             return (put_in_front(node, quantize), scale, zeros)

@@ -7,11 +7,15 @@ import pytest
 
 from ptq_cli.core.arithmetic import parameters_from_range
 from ptq_cli.core.errors import InvalidOnnxError
+from ptq_cli.core.formats import IntegerFormat
 from ptq_cli.core.tensors import Array
 from ptq_cli.plan.planner import make_plan
+from ptq_cli.plan.sites import WeightSite
 from ptq_cli.plan.target.target_file import load_target, target_names
 from ptq_cli.qdq.proof.target_faults import structure_faults
-from ptq_cli.qdq.write.site_parameters import Parameters, decide_all
+from ptq_cli.qdq.write.block_weights import BlockQuantizer
+from ptq_cli.qdq.write.site_parameters import DecidedWeight, Parameters, decide_all
+from ptq_cli.recipe.sections import AmaxSettings
 from tests.each_case import each_case
 from tests.unit.plan.graphs import build, quantized, run, sample, sqnr_db, weight_noise
 
@@ -143,3 +147,16 @@ def test_weights_without_values_are_quantized_like_any_other(target, name):
     for reference, other in zip(run(model, inputs), run(result, inputs, optimize=False), strict=True):
         assert reference.shape == other.shape
         assert np.allclose(reference, other, atol=0.1)
+
+
+@each_case("format", [IntegerFormat(4, True), IntegerFormat(4, False), IntegerFormat(8, True)])
+@each_case("axis", [0, 1])
+def test_blocks_stand_for_what_is_within_a_step(axis, format):
+    weight = np.random.default_rng(3).standard_normal((40, 40)).astype(np.float32)  # a last block of 8
+    site = WeightSite(tensor="w", node="m", input_index=1, format=format, axis=axis, block_size=16)
+    quantizer = BlockQuantizer(AmaxSettings())
+    parameters = quantizer.choose(weight, site).parameters
+    decided = DecidedWeight(parameters=parameters, stored=quantizer.store(weight, site, parameters))
+    steps = np.repeat(decided.scale(site), 16, axis).take(range(40), axis)
+    # A zero point is an integer, too.
+    assert np.all(np.abs(decided.on_grid(site) - weight) <= (0.501 if format.signed else 1.001) * steps)
