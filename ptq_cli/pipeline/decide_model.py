@@ -21,7 +21,6 @@ from ptq_cli.placement.kernel_costs import KernelTimes
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.plan.sites import Plan
-from ptq_cli.plan.target.rules import ONNXRUNTIME
 from ptq_cli.plan.target.wide_format import wide_format
 from ptq_cli.plan.weighted_operators import dynamic_candidates
 from ptq_cli.qdq.write.weight_quantizer import (
@@ -70,7 +69,7 @@ def decided_model(
         weighted = {site.node for site in models.placed(models.asked).plan.weights}
         models.place_in_float(dict.fromkeys(sorted(weighted), BYTES_REASON))
     recovered = _Recovered(placement=(first := models.placed(models.asked)))
-    if context is not None:
+    if context is not None and profile is not None:
         recovered = _recovered(context, models, first, profile)
     decided = models.decide(graph, recovered.placement, keep)
     return replace(
@@ -120,7 +119,6 @@ def _place_by_time(
     if resolved.recipe.export.prefer == LATENCY:
         latency = prefer_latency(source.graph, plan, resolved, source.progress)
         models.place_in_float(latency.in_float)
-    is_measured = resolved.target.runtime == ONNXRUNTIME
     if latency is None and context is None and not decides_placement(resolved, source.float_model):
         return None, None, None
     sizes = context.data.one_size if context is not None else None
@@ -128,10 +126,7 @@ def _place_by_time(
         sizes = source.placed_by.sample_shapes
     table = KernelTimes(source.graph, plan, resolved.target, sizes)
     if latency is not None and latency.profile is not None:
-        elsewhere = table.speeds(plan) if is_measured else {}
-        return replace(latency, elsewhere=elsewhere), latency.profile, table if is_measured else None
-    if not is_measured:
-        return latency, table.mean, None
+        return replace(latency, elsewhere=table.speeds(plan)), latency.profile, table
     if decides_placement(resolved, source.float_model):
         models.place_in_float(table.in_float())
     return latency, table.mean, table
@@ -149,7 +144,7 @@ class _Recovered:
 
 
 def _recovered(
-    context: RecoveryContext, models: TrialModels, placement: Placement, profile: MachineProfile | None
+    context: RecoveryContext, models: TrialModels, placement: Placement, profile: MachineProfile
 ) -> _Recovered:
     """Run the rungs that are asked for, and, unless only others are, what an output below the goal takes.
 
@@ -180,7 +175,7 @@ def _recovered(
 
 
 def _all_in_float(
-    context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile | None
+    context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile
 ) -> _Recovered:
     """Leave all layers in float, with weights that are integers in the file, if that is better.
 
@@ -197,14 +192,14 @@ def _all_in_float(
         placement, reached = choose_float_weights(context, models, placement, layers, stop)
     if reached < found.reached + LEAST_GAIN_DB:
         return found
-    if layers is not None and profile is not None:
+    if layers is not None:
         slower = max(0.0, profile.floating / profile.integer - 1.0)
-        layers = replace(layers, after=reached, slower=slower)
+        layers = replace(layers, after=reached, slower=slower if profile.is_measured else None)
     return replace(found, placement=placement, float_layers=layers, reached=reached)
 
 
 def _at_each_run(
-    context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile | None
+    context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile
 ) -> _Recovered:
     """Find ranges at each run, and leave layers in float, those first whose activations cost the most.
 
@@ -236,7 +231,7 @@ def _multiplies_matrices(context: RecoveryContext, models: TrialModels, plan: Pl
 
 
 def _with_float_layers(
-    context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile | None
+    context: RecoveryContext, models: TrialModels, found: _Recovered, profile: MachineProfile
 ) -> _Recovered:
     source, plan, recipe = models.source, found.placement.plan, models.source.resolved.recipe
     # Weights that become floats with their layers cost the outputs less then; ``round`` makes up for bytes.
@@ -262,12 +257,12 @@ def _with_float_layers(
 
 
 def _costs(
-    source: CalibratedModel, placement: Placement, profile: MachineProfile | None, *, keeps_bytes: bool
-) -> PlanCosts | None:
+    source: CalibratedModel, placement: Placement, profile: MachineProfile, *, keeps_bytes: bool
+) -> PlanCosts:
     # Which weights are integers decides nothing of the time where all compute in float.
     if source.resolved.recipe.export.prefer == SIZE or not placement.plan.activations:
         return PlanCosts.of_size(source.graph, placement.plan, keeps_bytes=keeps_bytes)
-    return PlanCosts.of_time(source.graph, placement.target_plan, profile) if profile is not None else None
+    return PlanCosts.of_time(source.graph, placement.target_plan, profile)
 
 
 def _could_be_dynamic(graph: ir.Model, plan: Plan, resolved: Resolved) -> frozenset[str]:

@@ -49,7 +49,7 @@ class MachineProfile:
     model: Annotated[str, "SHA-256 of the float model's file."]
     target: Annotated[str, "The target whose rules decided what can be integer."]
     runtime: Annotated[str, "The runtime and its version."]
-    machine: Annotated[str, "The processor, in words."]
+    machine: Annotated[str, "The processor, in words; empty if nothing was measured."]
     batch: Annotated[int, "Samples per run."]
     threads: Annotated[int, "Of one operator."]
     floating: Annotated[float, "Microseconds of a run of the two whole models."]
@@ -66,6 +66,11 @@ class MachineProfile:
     nodes: Annotated[dict[str, NodeTimes], "By the node's name."]
     elements: Annotated[dict[str, int], "How many numbers each tensor has."]
     runtime_operators: Annotated[bool, "Whether that model had operators of the runtime's own."] = False
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the times are those of a processor."""
+        return bool(self.machine)
 
 
 MERGING = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Add")

@@ -258,13 +258,17 @@ class KernelTimes:
         shapes = bind_shapes(model, sizes).shapes
         work = work_of(model, shapes, multiply_accumulates(model, sizes).counts)
         elements = {name: prod(shape) for name, shape in shapes.items() if None not in shape}  # type: ignore[arg-type]
-        is_measured = target.runtime == ONNXRUNTIME
-        kinds = known_costs() if is_measured else (_unmeasured({item.kind for item in work.values()}),)
-        # What an If computes, and products of unknown sizes, are not in the table.
-        self._is_known = all(site.node in work and work[site.node].is_known for site in plan.weights)
+        kinds = (
+            known_costs()
+            if target.runtime == ONNXRUNTIME
+            else (_unmeasured({item.kind for item in work.values()}),)
+        )
         self._each = {costs.name: expected_times(model, plan, costs, work, elements) for costs in kinds}
         self._mean = expected_times(model, plan, _mean(kinds), work, elements)
-        self.mean, self._is_measured = self._mean.profile, is_measured
+        self.mean = self._mean.profile
+        # What an If computes, and products of unknown sizes, are not in the table.
+        has_all = all(site.node in work and work[site.node].is_known for site in plan.weights)
+        self._is_known = has_all and self.mean.is_measured
 
     def speeds(self, plan: Plan) -> dict[str, float]:
         """Return how many times as fast as float a plan is, by the instruction set; empty if not known."""
@@ -277,7 +281,7 @@ class KernelTimes:
 
         Processors of each kind count alike. Empty if that is not known.
         """
-        is_placed = self._is_known and self._is_measured and len(self._model.graph) <= MOST_PLACED
+        is_placed = self._is_known and len(self._model.graph) <= MOST_PLACED
         return self._mean.more_in_float(frozenset(integer)) if is_placed else {}
 
     def in_float(self) -> dict[str, str]:

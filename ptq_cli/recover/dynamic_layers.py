@@ -58,7 +58,7 @@ class DynamicChoice:
         self,
         context: RecoveryContext,
         models: ModelMaker,
-        profile: MachineProfile | None,
+        profile: MachineProfile,
         stop: Callable[[], bool],
     ) -> None:
         self._context, self._models, self._profile, self._stop = context, models, profile, stop
@@ -95,14 +95,14 @@ class DynamicChoice:
         kept = self._needed(order[: index + 1], readers, lambda items: sqnr_without(items) >= wanted_db)
         after = sqnr_without(kept)
         chosen = [name for item in kept for name in readers[item]]
-        profile = self._profile
-        gained = profile.floating / profile.integer - 1.0 if profile is not None else 1.0
+        gained = self._profile.floating / self._profile.integer - 1.0
+        slower = gained * self._products(chosen) / (1 + self._products(dynamic))
         done = replace(
             found,
             layers=tuple(chosen),
             dynamic=tuple(name for name in dynamic if name not in chosen),
             after=after,
-            slower=gained * self._products(chosen) / (1 + self._products(dynamic)),
+            slower=slower if self._profile.is_measured else None,
         )
         return self._models.without(LayerMove(tuple(chosen))), done
 

@@ -61,12 +61,12 @@ class FloatLimits:
     """What the rung may do.
 
     Attributes:
-        costs: what plans cost; None where that is not known.
+        costs: what plans cost.
         weights: layers that share a weight which becomes float with them; a weight that stays an integer in
             the file loses the same there, and is left to other rungs.
     """
 
-    costs: PlanCosts | None
+    costs: PlanCosts
     possible: PossibleMoves
     weights: Rounded = field(default_factory=dict)
 
@@ -111,14 +111,12 @@ class _Search:
         found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
         if before >= self._context.wanted_db:
             return self._placement, found
-        if self._limits.costs is None:
-            return self._placement, replace(found, refused="what layers in float cost is not known")
         possible = self._limits.possible
         if lost >= WEIGHTS_MATTER_DB:
             possible = replace(possible, dynamic=frozenset())
-        return self._chosen(self._steps(self._limits.costs, possible), found, measured)
+        return self._chosen(self._steps(possible), found, measured)
 
-    def _steps(self, costs: PlanCosts, possible: PossibleMoves) -> Steps:
+    def _steps(self, possible: PossibleMoves) -> Steps:
         context, placement, floats = self._context, self._placement, self.floats
         context.progress(RunProgress(_STAGE, 0, None))
         samples, data = context.data.samples[0], context.data
@@ -138,7 +136,7 @@ class _Search:
             tensors=tensor_noise(floats, placement.plan, grids, pieces, trials),
             weights=weight_noise(context, _STAGE, self._limits.weights, self._stop),
         )
-        return Steps(floats, placement, context.target, noises, costs, possible)
+        return Steps(floats, placement, context.target, noises, self._limits.costs, possible)
 
     def _chosen(
         self, steps: Steps, found: FloatLayers, measured: Callable[[Placement, float], tuple[float, float]]
@@ -164,7 +162,7 @@ class _Search:
                 wide=tuple(name for name in move.wide if name in placement.plan.sources),
                 more_bits=tuple(name for name in move.more_bits if name not in move.in_float),
                 after=after,
-                slower=chosen.more,
+                slower=chosen.more if self._limits.costs.is_time else None,
             )
         return placement, found
 

@@ -74,6 +74,7 @@ class PlanCosts:
         at_each_run: layers whose ranges are found at each run, more than that of others.
         layer: of one in integers; 16 bits cost it again.
         more_bits: of weights, more than those of few bits.
+        is_time: whether it is the time of a processor.
     """
 
     of: Callable[[Plan, Collection[str]], float]
@@ -81,6 +82,7 @@ class PlanCosts:
     at_each_run: Callable[[Names], float]
     layer: Callable[[str], float]
     more_bits: Callable[[Names], float] = lambda _names: 0.0
+    is_time: bool = False
 
     @classmethod
     def of_time(cls, model: ir.Model, plan: Plan, profile: MachineProfile) -> "PlanCosts":
@@ -96,7 +98,13 @@ class PlanCosts:
         def of(found: Plan, _names: Collection[str]) -> float:
             return expected.time(found)
 
-        return cls(of=of, floating=profile.floating, at_each_run=at_each_run, layer=layer)
+        return cls(
+            of=of,
+            floating=profile.floating,
+            at_each_run=at_each_run,
+            layer=layer,
+            is_time=profile.is_measured,
+        )
 
     @classmethod
     def of_size(cls, model: ir.Model, plan: Plan, *, keeps_bytes: bool) -> "PlanCosts":

@@ -224,11 +224,13 @@ class FloatLayers:
     after: Annotated[float, "SQNR of the worst output with these."]
     weights_lose: Annotated[float, "By how many dB the weights lower it before; 0 if it is enough."] = 0.0
     decided_by: Annotated[int, "How many samples that was measured on."]
-    slower: Annotated[float, "Share of its time that the model takes longer for them, by an estimate."] = 0.0
+    slower: Annotated[
+        float | None,
+        "Share of its time that the model takes longer for them, by an estimate; null if that is not known.",
+    ] = 0.0
     reached: Annotated[float, "SQNR of the file's worst output, where that is below 22 dB; or NaN."] = (
         math.nan
     )
-    refused: Annotated[str, "Why no layer was looked at; empty otherwise."] = ""
 
     @property
     def move(self) -> LayerMove:
@@ -241,7 +243,7 @@ class FloatLayers:
         found: dict[str, object] = {"layers": self.layers, "dynamic": self.dynamic, "sqnr_db": sqnr}
         found |= {"wide": self.wide} if self.wide else {}
         found |= {"more_bits": self.more_bits} if self.more_bits else {}
-        found |= {"slower": round(self.slower, 4)}
+        found |= {"slower": round(self.slower, 4) if self.slower is not None else None}
         found |= {"samples": self.decided_by, "reached_db": rounded(self.reached)}
         return json.dumps(found)
 

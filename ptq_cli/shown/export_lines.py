@@ -111,8 +111,6 @@ def float_lines(found: "FloatLayers") -> Iterator[str]:
         left 1 layer in float (stem), for about 7 % more time than integers take: SQNR of the worst output, \
 but for what weights lose, from 12.0 to 18.5 dB on 3 samples
     """
-    if found.refused:
-        yield f"note: no layer was left in float: {found.refused}"
     done = []
     if found.dynamic:
         done.append(
@@ -126,14 +124,14 @@ but for what weights lose, from 12.0 to 18.5 dB on 3 samples
     if found.layers:
         done.append(f"left {counted(len(found.layers), 'layer')} in float ({_names(found.layers)})")
     if done:
-        time = (
-            f"about {100 * found.slower:.0f} % more time than integers take"
-            if found.slower > 0.0
-            else "no more time"
-        )
+        time = ", for no more time"
+        if found.slower is None:
+            time = ""
+        elif found.slower > 0.0:
+            time = f", for about {100 * found.slower:.0f} % more time than integers take"
         change = f"from {_decibels(found.before)} to {_decibels(found.after)} dB"
         yield (
-            f"{' and '.join(done)}, for {time}: SQNR of the worst output, but for what weights lose, "
+            f"{' and '.join(done)}{time}: SQNR of the worst output, but for what weights lose, "
             f"{change} on {counted(found.decided_by, 'sample')}"
         )
 
