@@ -164,14 +164,24 @@ def _recovered(
     goal = context.wanted_db if rungs else context.goal_db + more
     placement, forms = choose_forms(context, models, placement)
     found = replace(found, placement=placement, forms=forms, reached=forms.after)
+    if context.weights_first:
+        return found
+    goal -= (makes_up := _rounding_makes_up(models, placement))
     # Of a model with rows of unlike size no few layers are to blame, and to rank them takes a minute.
     first = () if more or models.asked.activations.mode == DYNAMIC else (_with_float_layers,)
     for step in (*first, _at_each_run, _all_in_float):
         if found.reached >= goal or interruptions.stopped:
             break
         found = step(context, models, found, profile)
-        goal = context.goal_db
+        goal = context.goal_db - makes_up
     return found
+
+
+def _rounding_makes_up(models: TrialModels, placement: Placement) -> float:
+    """Return by how many dB ``round``, which comes last, surely mends what weights of few bits lose."""
+    rungs = recovery_rungs(models.source.resolved.recipe.recovery)
+    has_few_bits = any(site.format.bits < BYTE for site in placement.plan.weights)
+    return ROUND_GAINS_DB if has_few_bits and (not rungs or ROUND in rungs) else 0.0
 
 
 def _all_in_float(
@@ -235,10 +245,9 @@ def _with_float_layers(
 ) -> _Recovered:
     source, plan, recipe = models.source, found.placement.plan, models.source.resolved.recipe
     # Weights that become floats with their layers cost the outputs less then; ``round`` makes up for bytes.
-    integers, is_rounded = models.rounded_integers(found.placement), ROUND in recovery_rungs(recipe.recovery)
-    has_few_bits = any(site.format.bits < BYTE for site in plan.weights)
-    if integers and is_rounded and has_few_bits:
-        context = replace(context, goal_db=context.goal_db - ROUND_GAINS_DB)
+    integers, makes_up = models.rounded_integers(found.placement), _rounding_makes_up(models, found.placement)
+    context = replace(context, goal_db=context.goal_db - makes_up)
+    is_left = bool(makes_up) or ROUND not in recovery_rungs(recipe.recovery)
     limits = FloatLimits(
         costs=_costs(source, found.placement, profile, keeps_bytes=not integers),
         possible=PossibleMoves(
@@ -246,7 +255,7 @@ def _with_float_layers(
             has_wide=bool(wide_format(source.resolved.target, recipe.activations)),
             more_bits=frozenset(weights_of_few_bits(source.graph, found.placement, source.resolved.target)),
         ),
-        weights=integers if has_few_bits or not is_rounded else {},
+        weights=integers if is_left else {},
     )
     with context.interruptions.rung() as stop:
         placement, layers = choose_float_layers(context, models, found.placement, limits, stop)

@@ -70,6 +70,7 @@ from ptq_cli.recover.recovery_context import (
     Interruptions,
     RecoveryContext,
     RecoveryData,
+    escalates,
     open_recovery_data,
 )
 from ptq_cli.recover.recovery_effects import FloatLayers, RangesByEffect, ReachedAccuracy, Recovery
@@ -262,6 +263,11 @@ def make_export(
         require_data_output(source.output, Path(recipe.model.path))
     context = _context(source, data, keeps_on_interrupt=keeps_on_interrupt) if data is not None else None
     exported = _exported(source, context, decided)
+    if context is not None and context.weights_first and _is_below(exported, context.goal_db):
+        exported.model.discard()
+        # The first attempt took the graph.
+        source, context = replace(source, graph=float_model.load()), replace(context, weights_first=False)
+        exported = _exported(source, context, decided)
     if decides_placement(resolved, float_model):
         if exported.result.bytes > exported.result.float_bytes:
             exported.model.discard()
@@ -273,6 +279,11 @@ def make_export(
         warnings = (*exported.result.warnings, *fault_warnings(faults, resolved.target.name))
         exported = replace(exported, result=replace(exported.result, warnings=warnings))
     return exported
+
+
+def _is_below(exported: Exported, goal_db: float) -> bool:
+    reached = exported.result.accuracy
+    return reached is not None and reached.sqnr_db < goal_db
 
 
 def _exported(
@@ -337,6 +348,7 @@ def _context(source: CalibratedModel, data: RecoveryData, *, keeps_on_interrupt:
         checkpoint=source.run.recovery_checkpoint if is_resumable else None,
         every=resolved.recipe.runtime.checkpoint_every,
         goal_db=goal_of(resolved.recipe),
+        weights_first=escalates(resolved) and (resolved.recipe.weights.bits or BYTE) < BYTE,
     )
 
 
@@ -405,8 +417,9 @@ def _chooses_weights(made: DecidedModel, settings: RecoverySettings, progress: P
     found, forms, is_asked = made.float_layers, made.forms, ROUND in recovery_rungs(settings)
     # What is near the goal on these samples may be below it on others.
     is_good = forms is not None and made.reached >= forms.goal_db + SPARE_DB
-    matters = not is_good and (found is None or found.weights_lose >= WEIGHTS_MATTER_DB)
     has_bytes = all(site.format.bits >= BYTE for site in made.plan.weights)
+    lose = not has_bytes or found is None or found.weights_lose >= WEIGHTS_MATTER_DB
+    matters = not is_good and lose
     if not is_asked:
         return forms is not None and matters and not (has_bytes and takes_long(made.model, made.plan))
     if ROUND in settings.rungs or matters or not has_bytes or not takes_long(made.model, made.plan):
@@ -470,7 +483,7 @@ def _result(
         uncounted=_uncounted(made) if kernels is None and engine_of(target) is not None else "",
         widened=made.parameters.widened,
         weight_amax=asked.amax.weight_method,
-        overridden=placement.settings.overridden,
+        overridden=_asked_for(made),
         one_candidate=made.unsearched,
         weights=placement.weight_counts,
         activations=placement.activation_counts,
@@ -486,6 +499,18 @@ def _result(
         float_layers=made.float_layers,
         warnings=result_warnings(sizes, report_layers(made.plan), made.work),
     )
+
+
+def _asked_for(made: DecidedModel) -> tuple[str, ...]:
+    """Return the tensors whose settings the recipe's overrides have changed, and not what was chosen."""
+    found, bits = made.float_layers, made.bits
+    layers = {
+        *(found.layers + found.more_bits if found is not None else ()),
+        *(bits.more_bits if bits else ()),
+    }
+    chosen = {site.tensor for site in made.plan.weights if site.node in layers}
+    chosen.update(found.wide if found is not None else ())
+    return tuple(name for name in made.placement.settings.overridden if name not in chosen)
 
 
 def _kernels(stored: StoredModel, made: DecidedModel, target: Target) -> KernelCounts | None:

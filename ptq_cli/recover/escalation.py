@@ -62,7 +62,7 @@ def choose_forms(
             f"improving it, {about(_MODELS_TRIED * (time.monotonic() - begin))}; --recover none skips this"
         )
     names = list(dict.fromkeys(site.node for site in placement.plan.weights if site.kernel))
-    if before >= context.goal_db or not names:
+    if before >= context.goal_db or not names or context.weights_first:
         return placement, ChosenForms(
             before=before, after=before, samples=count, forms={}, goal_db=context.goal_db
         )

@@ -108,7 +108,9 @@ class _Search:
         lose = bool(self._limits.weights)
         measured = _measure(self._models, self.floats, outputs_sqnr, self._context.wanted_db, lose=lose)
         before, lost = measured(self._placement, -math.inf)
-        found = FloatLayers(before=before, after=before, weights_lose=lost, decided_by=count)
+        found = FloatLayers(
+            before=before, after=before, with_weights=lose, weights_lose=lost, decided_by=count
+        )
         if before >= self._context.wanted_db:
             return self._placement, found
         possible = self._limits.possible

@@ -142,7 +142,7 @@ def escalates(resolved: Resolved) -> bool:
         AUTO in recipe.recovery.rungs
         and not recovery_rungs(recipe.recovery)
         and (are_plain(recipe.weights, recipe.activations) or is_dynamic)
-        and recipe.weights.bits in (None, BYTE)
+        and (recipe.weights.bits is None or recipe.weights.bits <= BYTE)
         and recipe.amax == AmaxSettings()
         and not recipe.calibration.allow_nonfinite
         and all(item.quantize is not None for item in recipe.override)
@@ -399,6 +399,7 @@ class RecoveryContext:
         checkpoint: the file that an interrupted recovery continues from; None for none.
         every: seconds between two checkpoints.
         goal_db: SQNR of the worst output that is enough.
+        weights_first: weights of few bits are chosen again before anything else is done for the goal.
     """
 
     float_model: StoredModel
@@ -412,6 +413,7 @@ class RecoveryContext:
     checkpoint: Path | None = None
     every: float = 0.0
     goal_db: float = 20.0
+    weights_first: bool = False
 
     @property
     def wanted_db(self) -> float:

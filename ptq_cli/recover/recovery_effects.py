@@ -222,6 +222,7 @@ class FloatLayers:
         "SQNR of the worst output, without what weights lose that stay integers in the file.",
     ]
     after: Annotated[float, "SQNR of the worst output with these."]
+    with_weights: Annotated[bool, "Whether both are with what the weights lose."] = False
     weights_lose: Annotated[float, "By how many dB the weights lower it before; 0 if it is enough."] = 0.0
     decided_by: Annotated[int, "How many samples that was measured on."]
     slower: Annotated[

@@ -129,11 +129,10 @@ but for what weights lose, from 12.0 to 18.5 dB on 3 samples
             time = ""
         elif found.slower > 0.0:
             time = f", for about {100 * found.slower:.0f} % more time than integers take"
+        but = "" if found.with_weights else ", but for what weights lose,"
         change = f"from {_decibels(found.before)} to {_decibels(found.after)} dB"
-        yield (
-            f"{' and '.join(done)}{time}: SQNR of the worst output, but for what weights lose, "
-            f"{change} on {counted(found.decided_by, 'sample')}"
-        )
+        samples = counted(found.decided_by, "sample")
+        yield f"{' and '.join(done)}{time}: SQNR of the worst output{but} {change} on {samples}"
 
 
 def _summary(effect: "RungEffect") -> str:

@@ -194,3 +194,17 @@ def test_bits_of_an_override_stay(quantize):
         for tensor in onnx.load(result.output).graph.initializer
         if tensor.name.endswith(".quantized") and len(tensor.dims) == 4
     )
+
+
+def test_the_default_chooses_weights_of_few_bits_again_before_it_gives_them_more(quantize):
+    found = quantize(loud=1.0, weight_bits=4, goal_db=16.0)
+    assert [effect.rung for effect in found.recovery.effects] == ["round"]
+    assert found.float_layers is None
+    assert found.accuracy.sqnr_db >= 16.0
+    more = quantize(loud=1.0, weight_bits=4, goal_db=30.0)
+    assert more.float_layers.more_bits
+    assert more.accuracy.sqnr_db >= 30.0
+    assert not more.overridden, "nobody asked for it"
+    left = quantize(loud=1.0, weight_bits=4, goal_db=30.0, recover=["none"])
+    assert (left.recovery, left.float_layers, left.accuracy) == (None, None, None)
+    assert left.bytes <= found.bytes < more.bytes < 0.4 * left.float_bytes
