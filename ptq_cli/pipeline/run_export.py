@@ -263,7 +263,7 @@ def make_export(
         require_data_output(source.output, Path(recipe.model.path))
     context = _context(source, data, keeps_on_interrupt=keeps_on_interrupt) if data is not None else None
     exported = _exported(source, context, decided)
-    if context is not None and context.weights_first and _is_below(exported, context.goal_db):
+    if context is not None and decided is None and _needs_more(exported, context):
         exported.model.discard()
         # The first attempt took the graph.
         source, context = replace(source, graph=float_model.load()), replace(context, weights_first=False)
@@ -281,9 +281,10 @@ def make_export(
     return exported
 
 
-def _is_below(exported: Exported, goal_db: float) -> bool:
-    reached = exported.result.accuracy
-    return reached is not None and reached.sqnr_db < goal_db
+def _needs_more(exported: Exported, context: RecoveryContext) -> bool:
+    """Tell whether weights alone, which were chosen first, did not bring the outputs to the goal."""
+    reached, is_open = exported.result.accuracy, context.weights_first and not context.interruptions.stopped
+    return is_open and reached is not None and reached.sqnr_db < context.goal_db
 
 
 def _exported(
