@@ -16,6 +16,7 @@ from ptq_cli.plan.target.rules import Target
 from ptq_cli.recipe.declaration import ROW
 
 LOUD = 64  # tensors that are looked at, at most: those that make the most noise
+MORE_LOUD = 256  # and where weights are looked at, too
 # Share of the cost: what a layer costs that saves some in float, so that no noise is worth nothing.
 _LEAST_SHARE = 1e-3
 _LEAST_SPARE = 0.1  # share of the time that may be added though float is no slower
@@ -173,7 +174,8 @@ class Noises:
     def loudest(self) -> list[Source]:
         """The things that make the most noise, the loudest first."""
         each: list[tuple[Source, float]] = [*self.tensors.items(), *self.weights.items()]
-        return [source for source, _ in sorted(each, key=lambda item: (-item[1], str(item[0])))[:LOUD]]
+        most = MORE_LOUD if self.weights else LOUD  # What is not moved is not left in float together, either.
+        return [source for source, _ in sorted(each, key=lambda item: (-item[1], str(item[0])))[:most]]
 
     @property
     def total(self) -> float:
