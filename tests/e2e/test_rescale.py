@@ -17,6 +17,7 @@ from ptq_cli.models.rescaling.scale_spaces import rescale, scale_spaces
 from ptq_cli.qdq.read.quantized_file import MetadataKey
 from ptq_cli.recover.output_noise import noise_of, sqnr_of
 from ptq_cli.runtime.session import Session
+from ptq_cli.setup.run_directory import RunDirectory
 from tests.unit.plan.graphs import build
 
 BLOCKS = """(float[n, 4, 10, 10] x) => (float[n, 5] y)
@@ -88,7 +89,7 @@ def sqnr(run: str) -> float:
     given = Session(Path("model.onnx"), threads=1)
     shape = [size if size is not None else 32 for size in given.inputs[0].shape]
     batch = {"x": np.random.default_rng(9).standard_normal(shape).astype(np.float32)}
-    found = Session(Path(run) / "model_int8.onnx", threads=1).run(batch)
+    found = Session(RunDirectory(Path(run)).quantized_model, threads=1).run(batch)
     return sqnr_of([noise_of(given.run(batch), found)])
 
 
@@ -135,7 +136,7 @@ def test_channels_get_factors_by_default_where_ranges_are_found_at_each_run_if_i
     (told,) = quantize(model, "default", **settings).calibration.rescaled
     assert (told.rung, told.kept) == ("smooth", True)
     named = quantize(model, "named", recover=["equalize", "smooth"], **settings).export.output.read_bytes()
-    assert Path("default/model_int8.onnx").read_bytes() == named
+    assert RunDirectory(Path("default")).quantized_model.read_bytes() == named
     # A calibration with static ranges was made without it, and is exported all the same.
     quantize(model, "static")
     assert ptq_cli.export(run="static", **settings).output.exists()
