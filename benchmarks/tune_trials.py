@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -174,7 +175,7 @@ class Candidates:
             path = self._run.parent / "candidate.onnx"
             goal = candidate.goal_db
             rungs = [*candidate.rungs, *(["float"] if goal is not None else [])] or ["none"]
-            more = {"goal_db": goal} if goal is not None else {}
+            more: dict[str, Any] = {"goal_db": goal} if goal is not None else {}
             made = ptq_cli.export(run=self._run, output=path, recover=rungs, weight_bits=BITS, **more)
             if goal is not None and (made.accuracy is None or made.accuracy.sqnr_db < goal):
                 self.last.add(candidate)
