@@ -31,13 +31,13 @@ from ptq_cli.recipe.check import are_plain
 from ptq_cli.recipe.declaration import BITS, DYNAMIC, FLOAT, IN_FLOAT, RANGES, ROUND
 from ptq_cli.recipe.recovery_rungs import mode_of, needs_ranges, recovery_rungs
 from ptq_cli.recipe.sections import LATENCY, SIZE
-from ptq_cli.recover.dynamic_layers import DynamicChoice
-from ptq_cli.recover.escalation import LEAST_GAIN_DB, choose_forms
-from ptq_cli.recover.float_layers import FloatLimits, choose_float_layers, worst_output
 from ptq_cli.recover.float_moves import PlanCosts, PossibleMoves
-from ptq_cli.recover.float_weights import choose_float_weights
-from ptq_cli.recover.goal import MORE_FOR_TOKENS_DB, predicts_tokens
-from ptq_cli.recover.more_bits import ROUND_GAINS_DB, BitsSearch
+from ptq_cli.recover.ladder.dynamic_layers import DynamicChoice
+from ptq_cli.recover.ladder.escalation import LEAST_GAIN_DB, choose_forms
+from ptq_cli.recover.ladder.float_layers import FloatLimits, choose_float_layers, worst_output
+from ptq_cli.recover.ladder.float_weights import choose_float_weights
+from ptq_cli.recover.ladder.goal import MORE_FOR_TOKENS_DB, predicts_tokens
+from ptq_cli.recover.ladder.more_bits import ROUND_GAINS_DB, BitsSearch
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import choose_ranges
 from ptq_cli.recover.recovery_context import RecoveryContext

@@ -60,8 +60,8 @@ from ptq_cli.qdq.write.runtime_forms import (
 from ptq_cli.recipe.declaration import IN_FLOAT, RANGES, ROUND
 from ptq_cli.recipe.recovery_rungs import recovery_rungs
 from ptq_cli.recipe.sections import FLOAT16, LATENCY, RecoverySettings
-from ptq_cli.recover.float_layers import WEIGHTS_MATTER_DB, reached_accuracy
-from ptq_cli.recover.goal import goal_of
+from ptq_cli.recover.ladder.float_layers import WEIGHTS_MATTER_DB, reached_accuracy
+from ptq_cli.recover.ladder.goal import goal_of
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.recover_rounding import recover_weights
 from ptq_cli.recover.recovery_context import (

@@ -45,9 +45,9 @@ from ptq_cli.recipe.declaration import AUTO, ROW
 from ptq_cli.recipe.quantizer_families import ScaledWeights
 from ptq_cli.recipe.sections import FLOAT16, ActivationSettings, OverrideSettings, WeightSettings
 from ptq_cli.recover.float_moves import FLOAT_REASON, NO_MOVE, LayerMove
+from ptq_cli.recover.ladder.weight_noise import Rounded
 from ptq_cli.recover.quantized_layer import DecidedModel, with_opset
 from ptq_cli.recover.recovery_effects import FloatLayers
-from ptq_cli.recover.weight_noise import Rounded
 from ptq_cli.setup.resolve import Resolved
 from ptq_cli.setup.run_directory import RunDirectory
 

@@ -13,7 +13,7 @@ from ptq_cli.latency.measure_profile import operators_digest, runtime_version
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.fastest_placement import MachineProfile, NodeTimes
 from ptq_cli.qdq.read.quantized_file import MetadataKey
-from ptq_cli.recover import float_layers
+from ptq_cli.recover.ladder import float_layers
 from ptq_cli.shown.export_lines import float_lines
 from tests.e2e.test_recover import correlated
 from tests.unit.plan.graphs import build
@@ -146,14 +146,14 @@ def test_what_no_static_range_mends_is_found_at_each_run(quantize_gated, tmp_pat
 
 
 def test_of_a_large_model_the_tensor_is_measured_whose_rows_lose_most(quantize_gated, monkeypatch):
-    monkeypatch.setattr("ptq_cli.recover.float_layers.RANK_WORK", 0.0)
-    monkeypatch.setattr("ptq_cli.recover.float_layers.LOUD", 1)
+    monkeypatch.setattr("ptq_cli.recover.ladder.float_layers.RANK_WORK", 0.0)
+    monkeypatch.setattr("ptq_cli.recover.ladder.float_layers.LOUD", 1)
     assert quantize_gated(recover=["float"]).float_layers.dynamic == ("down",)
 
 
 def test_weights_that_lose_much_are_left_to_their_rungs(quantize_gated, monkeypatch):
     assert quantize_gated(recover=["float"], weight_bits=4).float_layers.dynamic == ()
-    monkeypatch.setattr("ptq_cli.recover.float_layers.WEIGHTS_MATTER_DB", 0.0)
+    monkeypatch.setattr("ptq_cli.recover.ladder.float_layers.WEIGHTS_MATTER_DB", 0.0)
     assert quantize_gated(recover=["float"]).float_layers.dynamic == ()
 
 

@@ -23,13 +23,13 @@ from ptq_cli.recover.float_moves import (
     PossibleMoves,
     Steps,
 )
+from ptq_cli.recover.ladder.weight_noise import Rounded, weight_noise
 from ptq_cli.recover.output_noise import Noise, NoiseJudge, lowest_of, lowest_of_floats, model_sqnr
 from ptq_cli.recover.quantized_layer import DecidedModel
 from ptq_cli.recover.range_choice import grids_of
 from ptq_cli.recover.range_effects import row_noise, tensor_noise
 from ptq_cli.recover.recovery_context import MOST_WORK, RecoveryContext, few, sample_work, samples_in
 from ptq_cli.recover.recovery_effects import FloatLayers, ReachedAccuracy
-from ptq_cli.recover.weight_noise import Rounded, weight_noise
 
 Attempt = TypeVar("Attempt")
 _STAGE = "float"

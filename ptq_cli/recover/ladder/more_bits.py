@@ -17,8 +17,8 @@ from ptq_cli.qdq.staged_model import StagedModel, cut_stages
 from ptq_cli.qdq.write.weight_quantizer import HALF_BYTE, QUARTER_BYTE
 from ptq_cli.recipe.declaration import BITS
 from ptq_cli.recipe.quantizer_families import ScaledWeights
-from ptq_cli.recover.escalation import LEAST_GAIN_DB, about
-from ptq_cli.recover.float_layers import FEW_JUDGED, judge_of_worst
+from ptq_cli.recover.ladder.escalation import LEAST_GAIN_DB, about
+from ptq_cli.recover.ladder.float_layers import FEW_JUDGED, judge_of_worst
 from ptq_cli.recover.output_noise import lowest_of, lowest_of_floats, noise_of
 from ptq_cli.recover.quantized_layer import DecidedModel, quantized_layers
 from ptq_cli.recover.recovery_context import (

@@ -12,8 +12,8 @@ from ptq_cli.core.progress import RunProgress
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recover.float_layers import FEW_JUDGED, JUDGED_ON, judge_of_worst
 from ptq_cli.recover.float_moves import FLOAT_REASON
+from ptq_cli.recover.ladder.float_layers import FEW_JUDGED, JUDGED_ON, judge_of_worst
 from ptq_cli.recover.output_noise import lowest_of_floats
 from ptq_cli.recover.recovery_context import RecoveryContext
 from ptq_cli.recover.recovery_effects import ChosenForms

@@ -2,7 +2,7 @@
 
 import math
 
-from ptq_cli.recover.more_bits import chosen_bits
+from ptq_cli.recover.ladder.more_bits import chosen_bits
 
 WEIGHTS = {
     name: ({name: 8}, added, added) for name, added in {"a": 4.0, "b": 4.0, "c": 8.0, "d": 24.0}.items()

@@ -1,6 +1,6 @@
 """What tells that a model predicts tokens, whose logits may lose less."""
 
-from ptq_cli.recover.goal import predicts_tokens
+from ptq_cli.recover.ladder.goal import predicts_tokens
 from tests.unit.plan.graphs import build
 
 TOKENS = """(int64[N,L] ids) => (float[N,L,512] logits) <float[512,64] table, float[64,512] head> {

@@ -13,11 +13,11 @@ import onnx_ir as ir
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.sites import Plan
-from ptq_cli.recover.float_layers import JUDGED_ON, judge_of_worst
+from ptq_cli.recover.ladder.float_layers import JUDGED_ON, judge_of_worst
+from ptq_cli.recover.ladder.weight_noise import Rounded, can_rank, weight_noise
 from ptq_cli.recover.output_noise import lowest_of_floats
 from ptq_cli.recover.recovery_context import RecoveryContext
 from ptq_cli.recover.recovery_effects import FloatLayers
-from ptq_cli.recover.weight_noise import Rounded, can_rank, weight_noise
 
 _STAGE = "float weights"
 _MATTER_DB = 0.5  # what floats have to gain

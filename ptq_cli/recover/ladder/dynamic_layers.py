@@ -12,8 +12,8 @@ from ptq_cli.placement.fastest_placement import MachineProfile
 from ptq_cli.placement.placed_graph import Placement
 from ptq_cli.plan.multiply_accumulates import multiply_accumulates
 from ptq_cli.recipe.declaration import ROW
-from ptq_cli.recover.float_layers import RANK_WORK, ModelMaker, fewest
 from ptq_cli.recover.float_moves import LOUD, LayerMove
+from ptq_cli.recover.ladder.float_layers import RANK_WORK, ModelMaker, fewest
 from ptq_cli.recover.range_effects import FloatOnGrids, noise_at_each_run, noise_of_grids
 from ptq_cli.recover.recovery_context import RecoveryContext, few, one_sample, sample_work
 from ptq_cli.recover.recovery_effects import FloatLayers
