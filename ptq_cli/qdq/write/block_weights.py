@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from ptq_cli.amax.decide import ANY_SCALE, ScaleRules
@@ -13,6 +15,7 @@ from ptq_cli.core.arithmetic import (
     ZERO_AMAX,
     FloatArray,
     QuantParameters,
+    dequantize,
     quantize,
     round_to_float,
     scale_from_amax,
@@ -25,6 +28,8 @@ from ptq_cli.plan.sites import WeightSite
 from ptq_cli.qdq.write.new_nodes import NewNodes, put_in_front
 from ptq_cli.qdq.write.weight_quantizer import StoredWeight, WeightChoice, storage_bits
 from ptq_cli.recipe.sections import AmaxSettings
+
+Value = TypeVar("Value", bound=np.generic)
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ def _parts(weight: FloatArray, site: WeightSite) -> Iterator[FloatArray]:
         yield weight[start : start + rows]
 
 
-def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:
+def rows_of_blocks(weight: npt.NDArray[Value], site: WeightSite) -> npt.NDArray[Value]:
     """Return a weight's blocks as the rows of a matrix.
 
     Shapes: weight: (…, n, …), with n along the site's axis; the result (blocks, block size).
@@ -99,7 +104,7 @@ def rows_of_blocks(weight: FloatArray, site: WeightSite) -> FloatArray:
     if rest := -weight.shape[axis] % size:
         weight = np.pad(weight, [(0, rest if index == axis else 0) for index in range(weight.ndim)])
     split = weight.reshape(*weight.shape[:axis], -1, size, *weight.shape[axis + 1 :])
-    rows: FloatArray = np.ascontiguousarray(np.moveaxis(split, axis + 1, -1)).reshape(-1, size)
+    rows: npt.NDArray[Value] = np.ascontiguousarray(np.moveaxis(split, axis + 1, -1)).reshape(-1, size)
     return rows
 
 
@@ -116,14 +121,13 @@ def in_place_of_blocks(parameter: Array, shape: Sequence[int], site: WeightSite)
     )
 
 
-def of_each_value(parameter: Array, shape: Sequence[int], site: WeightSite) -> Array:
-    """Return the scales or zero points of blocks for each value of a weight; otherwise as the above."""
-    axis, size = _axis_and_size(site)
-    of_blocks = in_place_of_blocks(parameter, shape, site)
-    return np.repeat(of_blocks, size, axis)[(slice(None),) * axis + (slice(shape[axis]),)]
+def dequantized_blocks(integers: Array, parameters: QuantParameters, site: WeightSite) -> FloatArray:
+    """Return the real values of a weight in blocks, whose parameters are those of the blocks as rows."""
+    rows = dequantize(rows_of_blocks(integers, site), parameters)
+    return _from_rows(rows, integers.shape, site)
 
 
-def _from_rows(rows: Array, shape: Sequence[int], site: WeightSite) -> Array:
+def _from_rows(rows: npt.NDArray[Value], shape: Sequence[int], site: WeightSite) -> npt.NDArray[Value]:
     axis, size = _axis_and_size(site)
     split = rows.reshape(*shape[:axis], -(-shape[axis] // size), *shape[axis + 1 :], size)
     whole = np.moveaxis(split, -1, axis + 1).reshape(*shape[:axis], -1, *shape[axis + 1 :])

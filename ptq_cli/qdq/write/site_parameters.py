@@ -21,7 +21,7 @@ from ptq_cli.core.pair_sums import exceeds_pairs
 from ptq_cli.core.tensors import Array
 from ptq_cli.models.files.mapped_constants import mapped
 from ptq_cli.plan.sites import ActivationSite, BiasSite, Plan, WeightSite
-from ptq_cli.qdq.write.block_weights import in_place_of_blocks, of_each_value
+from ptq_cli.qdq.write.block_weights import dequantized_blocks, in_place_of_blocks
 from ptq_cli.qdq.write.weight_quantizer import (
     ScaledQuantizer,
     StoredWeight,
@@ -65,17 +65,8 @@ class DecidedWeight:
 
     def on_grid(self, site: WeightSite) -> FloatArray:
         """Return the real values that the integers stand for."""
-        found, integers = self._required(), self.stored.values()
-        if not site.block_size:
-            return dequantize(integers, found)
-        scale, zeros = (
-            of_each_value(item, self.stored.shape, site) for item in (found.scale, found.zero_point)
-        )
-        # Zero points of floats are 0.
-        is_float = integers.dtype.kind == "f"
-        steps = integers if is_float else np.subtract(integers, zeros, dtype=np.int64)
-        real: FloatArray = np.multiply(steps.astype(np.float32), scale, dtype=np.float32)
-        return real
+        integers, found = self.stored.values(), self._required()
+        return dequantized_blocks(integers, found, site) if site.block_size else dequantize(integers, found)
 
     def with_integers(
         self, site: WeightSite, integers: Array, scale: Array | None, zeros: Array | None = None
