@@ -189,6 +189,7 @@ def test_weights_of_few_bits_that_cost_most_get_8(quantize):
 def test_bits_of_an_override_stay(quantize):
     own = [{"match": "*", "weights": {"bits": 4}}]
     result = quantize(loud=1.0, recover=["float"], goal_db=22.0, override=own)
+    assert result.float_layers.more_bits == (), "none got any"
     assert all(
         tensor.data_type != onnx.TensorProto.INT8
         for tensor in onnx.load(result.output).graph.initializer

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import onnx_ir as ir
 
 from ptq_cli.core.errors import InvalidOnnxError, StaleCalibrationError
+from ptq_cli.core.formats import BYTE
 from ptq_cli.core.progress import RunProgress
 from ptq_cli.models.files.stored import serialize
 from ptq_cli.placement.placed_graph import Placement
@@ -157,12 +158,16 @@ class _Search:
         if after >= found.before + _LEAST_GAIN_DB:
             chosen = choices[index]
             placement, move = self._placed(chosen.move)
+            # The recipe's own bits win.
+            of_bytes = {site.node for site in placement.plan.weights if site.format.bits == BYTE}
             found = replace(
                 found,
                 layers=move.in_float,
                 dynamic=move.dynamic,
                 wide=tuple(name for name in move.wide if name in placement.plan.sources),
-                more_bits=tuple(name for name in move.more_bits if name not in move.in_float),
+                more_bits=tuple(
+                    name for name in move.more_bits if name in of_bytes and name not in move.in_float
+                ),
                 after=after,
                 slower=chosen.more if self._limits.costs.is_time else None,
             )
