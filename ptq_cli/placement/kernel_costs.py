@@ -16,6 +16,8 @@ import onnx_ir as ir
 from ptq_cli.core.read_files import parse_toml
 from ptq_cli.models.graph_reading import constant_shape, input_at, sole_reader
 from ptq_cli.placement.fastest_placement import (
+    Circuit,
+    Edge,
     MachineProfile,
     NodeTimes,
     Seam,
@@ -238,10 +240,17 @@ class ExpectedTimes:
         sides = [not integer.isdisjoint(unit.nodes) for unit in self._circuit.units]
         units = frozenset(index for index, is_integer in enumerate(sides) if is_integer)
         whole = max(predicted(self._circuit, self._seam, units), _LEAST_TIME)
+        around: dict[int, list[Edge]] = {}
+        for edge in self._circuit.edges:
+            for index in units.intersection((edge.source, *edge.readers)):
+                around.setdefault(index, []).append(edge)
         found = dict[str, float]()
         for index in units:
-            time = predicted(self._circuit, self._seam, units - {index})
-            found |= dict.fromkeys(self._circuit.units[index].nodes, time / whole - 1.0)
+            # Only it and the tensors around it take another time.
+            unit, own = self._circuit.units[index], Circuit((), tuple(around.get(index, ())))
+            before, after = (predicted(own, self._seam, sides) for sides in (units, units - {index}))
+            more = unit.floating - unit.integer + after - before
+            found |= dict.fromkeys(unit.nodes, more / whole)
         return found
 
 
