@@ -166,7 +166,8 @@ def _recovered(
     found = replace(found, placement=placement, forms=forms, reached=forms.after)
     if context.weights_first:
         return found
-    goal -= (makes_up := _rounding_makes_up(models, placement))
+    makes_up = _rounding_makes_up(models, placement)
+    goal -= makes_up
     # Of a model with rows of unlike size no few layers are to blame, and to rank them takes a minute.
     first = () if more or models.asked.activations.mode == DYNAMIC else (_with_float_layers,)
     for step in (*first, _at_each_run, _all_in_float):

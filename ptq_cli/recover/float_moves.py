@@ -1,7 +1,9 @@
 """What can be done about the noise of a tensor or of a weight, ordered by what it gains for what it costs."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import fsum  # From Python 3.12 on, sum() rounds otherwise than before.
 
 import onnx_ir as ir
 
@@ -112,22 +114,23 @@ class PlanCosts:
         """Return the bytes of a plan's weights; ``keeps_bytes`` says that layers in float keep integers."""
         values = model.graph.initializers
         in_float, in_integers, added = {}, {}, dict[str, float]()
+        sharing = Counter(site.tensor for site in plan.weights)
         for site in plan.weights:
             value = values[site.tensor].const_value if site.tensor in values else None
-            elements = value.size if value is not None else 0
+            elements = value.size / sharing[site.tensor] if value is not None else 0.0
             in_integers[site.node] = elements * site.format.bits / BYTE
             in_float[site.node] = in_integers[site.node] if keeps_bytes else 4.0 * elements
             added[site.node] = elements - in_integers[site.node]
-        floating = sum(in_float.values())
+        floating = fsum(in_float.values())
 
         def of(_found: Plan, names: Collection[str]) -> float:
-            return sum(in_integers[name] if name in names else size for name, size in in_float.items())
+            return fsum(in_integers[name] if name in names else size for name, size in in_float.items())
 
         def at_each_run(names: Names) -> float:
             return float(sum(map(COSTS.dynamic, names)))
 
         def more_bits(names: Names) -> float:
-            return sum(added.get(name, 0.0) for name in names)
+            return fsum(added.get(name, 0.0) for name in names)
 
         return cls(
             of=of,
@@ -180,7 +183,7 @@ class Noises:
     @property
     def total(self) -> float:
         """The noise of all."""
-        return sum(self.tensors.values()) + sum(self.weights.values()) or 1.0
+        return fsum((*self.tensors.values(), *self.weights.values())) or 1.0
 
 
 class Steps:
@@ -212,13 +215,12 @@ class Steps:
             if not layer.quantized and layer.name in could
         }
         self._plans: dict[tuple[Names, Names], Plan] = {}
+        self._neighbors: dict[str, tuple[Names, Names]] = {}
         self._base, self._measured = self._plan(NO_MOVE), set(placement.target_plan.measured)
         weights = {site.node for site in placement.plan.weights}
         self._weights_alone = frozenset(weights if not placement.plan.activations else ())
-        self._cost, self._total = (
-            costs.of(self._base, self._integer(self._base, NO_MOVE)) or 1.0,
-            noises.total,
-        )
+        self._total = noises.total
+        self._cost = costs.of(self._base, self._integer(self._base, NO_MOVE)) or 1.0
         most = self._again(placement.plan.sources) if possible.has_wide else 0.0
         self.spare = max(_LEAST_SPARE, costs.floating / self._cost - 1.0, most / self._cost)
         moves = {move: source for source in reversed(noises.loudest) if (move := self._move(source))}
@@ -254,13 +256,15 @@ class Steps:
     def _again(self, sources: Sequence[str]) -> float:
         """What the layers around tensors cost in integers."""
         around = {name for source in sources for names in self._around(source) for name in names}
-        return sum(map(self._costs.layer, sorted(around)))
+        return fsum(map(self._costs.layer, around))
 
     def _around(self, source: str) -> tuple[Names, Names]:
-        return _around(self._model, self._base, self._target, source)
+        if source not in self._neighbors:
+            self._neighbors[source] = _around(self._model, self._base, self._target, source)
+        return self._neighbors[source]
 
     def _move(self, source: Source) -> LayerMove:
-        """LayerMove after which a tensor is on no calibrated grid of 8 bits, or a weight is float."""
+        """Return the move after which a tensor is on no calibrated grid of 8 bits, or a weight is float."""
         if not isinstance(source, str):
             has_more = self._possible.more_bits.issuperset(source)
             return LayerMove(more_bits=source) if has_more else LayerMove(in_float=source)
@@ -296,10 +300,10 @@ class Steps:
         plan, noises = self._plan(move), self._noises
         before, after = self._base.activations, plan.activations
         quantized = {before[name].source for name in after if name in before}.difference(move.wide)
-        left = sum(noise for source, noise in noises.tensors.items() if source in quantized)
+        left = fsum(noise for source, noise in noises.tensors.items() if source in quantized)
         integer = self._integer(plan, move)
         few = integer.difference(move.more_bits)
-        left += sum(noise for names, noise in noises.weights.items() if not few.isdisjoint(names))
+        left += fsum(noise for names, noise in noises.weights.items() if not few.isdisjoint(names))
         is_measured = self._measured.issuperset(plan.measured)
         bits = tuple(name for name in move.more_bits if name in integer)
         cost = self._costs.of(plan, integer) + self._again(move.wide) + self._costs.more_bits(bits)
