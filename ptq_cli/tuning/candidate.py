@@ -67,7 +67,7 @@ class CandidateMeasurement:
         """
         shares = [10 ** (-value / 10) for value in self._each_db]
         # The mean of the noise, not of the decibels: one lost output must outweigh several good ones.
-        noise = sum(shares) / len(shares) if shares else math.nan
+        noise = math.fsum(shares) / len(shares) if shares else math.nan
         return -10 * math.log10(noise) if noise else math.inf
 
     @property
